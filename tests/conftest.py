@@ -21,13 +21,12 @@ WORKERS = 3
 USUAL = "not soak"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files that share a server, which takes seconds to start, run in one process.
-BUNDLED = (
-    *(f"tests/app/page/test_{name}.py" for name in ("compare", "mistakes", "explore", "inspect")),
-    "tests/app/api/test_mistakes.py",
-)
+SCREENS = ("compare", "mistakes", "explore", "inspect")
+BUNDLED = tuple(f"tests/app/page/test_{name}.py" for name in SCREENS)
 PRIVATE = (
     "tests/app/api/test_private.py",
     "tests/app/api/test_endpoints.py",
+    "tests/app/api/test_mistakes.py",
     "tests/app/page/test_collections.py",
     "tests/benchmarks/test_serving.py",
     "tests/benchmarks/test_gpu.py",
@@ -37,7 +36,6 @@ SCENES = (
     "tests/app/test_bundled.py",
     "tests/app/explain/test_evidence.py",
     *(f"tests/app/api/test_{name}.py" for name in ("search", "examples")),
-    "tests/app/api/test_mistake_ranks.py",
 )
 TOGETHER = {
     **dict.fromkeys(BUNDLED, "bundled"),

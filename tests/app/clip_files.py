@@ -1,4 +1,4 @@
-"""Clips for tests: small videos and animations, made here."""
+"""Writes small videos and animations for tests."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -21,10 +21,10 @@ def write_video(
     codec: str | None = None,
     **options: str,
 ) -> Path:
-    """Writes frames of one size, with even sides, as a video of the format that its name says.
+    """Writes frames of one size, with even sides, as a video; the suffix determines the format.
 
-    `rate` is in frames a second or, where `ticks` say when each frame is shown, in ticks a second;
-    `codec` and its `options` are FFmpeg's, by default those that are usual for the format.
+    `rate` is in frames a second or, with `ticks`, the start of each frame, in ticks a second.
+    `codec` and its `options` are FFmpeg's; by default the format's usual codec.
     """
     with av.open(str(path), "w") as file:
         stream = cast(VideoStream, file.add_stream(codec or CODECS[path.suffix], rate, options))
@@ -42,7 +42,7 @@ def write_video(
 
 
 def write_animation(path: Path, frames: Sequence[Image.Image], ms: int | list[int] = 100) -> Path:
-    """Writes frames as an animated GIF, WebP or PNG, each shown for so many milliseconds."""
+    """Writes frames as an animated GIF, WebP or PNG; `ms` is the duration of each frame."""
     lossless = path.suffix == ".webp"
     frames[0].save(
         path, save_all=True, append_images=frames[1:], duration=ms, loop=0, lossless=lossless
@@ -51,7 +51,7 @@ def write_animation(path: Path, frames: Sequence[Image.Image], ms: int | list[in
 
 
 def turned(path: Path) -> Path:
-    """Says in an MP4 that it is to be shown turned by 90 degrees clockwise."""
+    """Marks an MP4 as rotated by 90 degrees clockwise."""
     content = bytearray(path.read_bytes())
     matrix = content.index(b"tkhd") + 44
     turn = (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)

@@ -1,4 +1,4 @@
-"""Tiny packs with random weights and drawn pictures, and the app served over them."""
+"""Tiny packs with random weights, galleries of drawn images, and running apps."""
 
 import json
 import os
@@ -35,13 +35,13 @@ RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105,
 COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "pink": PINK}
 SHAPES = ("circle", "square", "bar")
 IMAGES = 24
-# A caption that would run, or be changed, wherever it is not shown as plain text.
+# markup and templates: a page that shows this caption unescaped runs or changes it
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> {{1+1}} ${1+1} <b>bold</b>"
 LABELS = Labels("shapes", "Shapes <b>", "Apache-2.0", "drawn here", "Random weights, for tests.")
 
 
 def draw(index: int) -> tuple[Image.Image, list[str]]:
-    """Picture number `index` and the names of the two things in it."""
+    """Draws image number `index`; also returns the names of its two shapes."""
     image = Image.new("RGB", (96, 72), [(225, 236, 244), (244, 238, 220), (30, 39, 60)][index % 3])
     pen = ImageDraw.Draw(image)
     names = []
@@ -56,7 +56,7 @@ def draw(index: int) -> tuple[Image.Image, list[str]]:
 
 
 def write_gallery(folder: Path) -> Path:
-    """A pack's gallery of drawn pictures, two captions each; the last caption is hostile."""
+    """Writes a gallery of drawn images with two captions each; the first has a hostile third."""
     (folder / "images").mkdir(parents=True)
     entries: list[dict[str, Any]] = []
     for i in range(IMAGES):
@@ -74,12 +74,12 @@ def write_gallery(folder: Path) -> Path:
 
 @cache
 def bundled_runtime(name: str) -> Runtime:
-    """A pack that comes with the app, whose files are not hashed again; nobody may change it."""
+    """Loads a bundled pack without checking its SHA-256s; nobody may change it."""
     return Runtime(load_info(BUNDLED / name, verify=False), "cpu")
 
 
 def filled(runtime: Runtime, pack: Path, cache: Path) -> Retriever:
-    """A retriever that has read the pack's own gallery."""
+    """A retriever over the pack's own gallery, which has been read."""
     retriever = Retriever(runtime, from_pack(pack), cache)
     finish(retriever.index)
     assert str(retriever.index.progress) == f"{IMAGES} images ready"
@@ -103,7 +103,7 @@ def tiny_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def many_pack(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of six methods, and pictures with masks, boxes and facts; nobody may change it."""
+    """A pack of six methods, and images with masks, boxes and facts; nobody may change it."""
 
     def make(work: Path) -> None:
         write_many(tiny_pack, work / "pack")
@@ -124,15 +124,21 @@ def retriever(
     return filled(runtime, tiny_pack, tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture
+def unread(runtime: Runtime, tiny_pack: Path, tmp_path: Path) -> Retriever:
+    """A retriever over the tiny pack's own gallery, before reading."""
+    return Retriever(runtime, from_pack(tiny_pack), tmp_path)
+
+
 @pytest.fixture(scope="session")
 def many_retriever(many_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Retriever:
-    """The same over the pack of six methods."""
+    """A filled retriever over the pack of six methods; nobody may change it."""
     return filled(Runtime.load(many_pack, "cpu"), many_pack, tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
 def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is computed of the bundled packs, by whichever process of a run is the first."""
+    """The cache of the bundled packs, which all processes of a test run share."""
     return shared_root(tmp_path_factory) / "bundled"
 
 
@@ -140,7 +146,7 @@ def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def group_server(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, bundled_cache: Path
 ) -> Iterator[Serve]:
-    """Starts the server of a group, which is stopped after the group's last test."""
+    """Starts the server of a test group, which runs until the group's last test has ended."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
 
         def start_for(group: str, *arguments: str | Path) -> Server:
@@ -159,32 +165,46 @@ def bundled(group_server: Serve) -> Server:
 
 @pytest.fixture(scope="session")
 def private(group_server: Serve, many_pack: Path) -> Server:
-    """The app over the pack of six methods, for this machine alone."""
+    """The private app over the pack of six methods, with MCP."""
     return group_server("private", "--pack", many_pack, "--mcp")
 
 
 @pytest.fixture(scope="session")
 def scenes(bundled_cache: Path) -> Retriever:
-    """The bundled scenes, ready to be searched; nobody may change it."""
+    """A retriever over the bundled scenes, with the first captions; nobody may change it."""
     retriever = Retriever(bundled_runtime("scenes"), from_pack(BUNDLED / "scenes"), bundled_cache)
-    retriever.index.start()
+
+    def stop(progress: Progress) -> None:
+        if progress.stage == "captions":  # encoding all of them takes 20 s
+            retriever.index.stop()
+
+    retriever.index.start(stop)
     assert retriever.index.wait(200)
+    assert retriever.index.complete
     return retriever
 
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """Starts `python app/main.py` with arguments and waits until all is searchable."""
+    """Starts `python app/main.py` with arguments and waits until all images are searchable."""
     with servers(lambda: tmp_path_factory.mktemp("server")) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium."""
+    """Headless Chromium: the file in CHROMIUM, or one on the PATH."""
+    # the shell loads a page with half the work: it draws no window around it
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    file = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if file is None:
+        pytest.fail(
+            "the browser tests need Chromium: install it (apt-get install chromium-headless-shell) "
+            "or set CHROMIUM to its file; to leave them out, run pytest -m 'not browser'"
+        )
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
+        browser = playwright.chromium.launch(executable_path=file, args=flags)
         yield browser
         browser.close()
 
@@ -204,7 +224,7 @@ def find(retriever: Retriever, text: str, method: str, k: int) -> list[Hit]:
 
 
 def maps_of(retriever: Retriever, image: int, name: str) -> np.ndarray:
-    """The maps (V, rows, columns) of a method that has attention."""
+    """The attention maps (V, rows, columns) of an image."""
     attention = retriever.views([image], name, attention=True).attention
     assert attention is not None
     adds_up = retriever.methods[name].attention_sums_to_one
@@ -212,20 +232,7 @@ def maps_of(retriever: Retriever, image: int, name: str) -> np.ndarray:
 
 
 def finish(index: Index, watch: Callable[[Progress], None] | None = None) -> Index:
-    """Starts an index, and waits until it has ended."""
+    """Starts an index and waits until all images and captions are read."""
     index.start(watch)
     assert index.wait(60)
     return index
-
-
-def chromium() -> str:
-    """The browser's file: from CHROMIUM, or found on the PATH."""
-    # the shell loads a page with half the work: it draws no window around it
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    results = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if results is None:
-        pytest.fail(
-            "the browser tests need Chromium: install it (apt-get install chromium-headless-shell) "
-            "or point CHROMIUM at it; to leave them out, run pytest -m 'not browser'"
-        )
-    return results

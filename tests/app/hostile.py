@@ -1,4 +1,4 @@
-"""Files that people really have, and files made to do harm; each writes itself into a folder."""
+"""Files that users have, and files that attack the decoders."""
 
 import io
 import os
@@ -21,11 +21,14 @@ USABLE = (
 )  # fmt: skip
 COMMENTS = "comments of more than 4,096 blocks"
 REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
-    "text.jpg": (lambda: b"this is no picture, whatever its name says\n", "not an image"),
+    "text.jpg": (lambda: b"text with the name of an image\n", "not an image"),
     "empty.png": (lambda: b"", "empty"),
     "bomb.png": (lambda: png_header(30000, 30000), "pixels allowed"),
     "large.png": (lambda: png_header(11000, 11000), "more than the 100 million"),
-    "scans.jpg": (lambda: repeated_scans(64, 120), "more than 100 scans"),
+    "progressive.jpg": (lambda: progressive(13_300), "more than the 100 million"),
+    "scans.jpg": (lambda: repeated_scans(2000, 1200), "more than 100 scans"),
+    "baseline.jpg": (lambda: repeated_scans(2000, 1200, False), "more than 100 scans"),
+    "exif.png": (lambda: large_exif(), "more than 1 MB of EXIF"),
     "comment.gif": (lambda: commented(2**21), COMMENTS),
     "short.gif": (lambda: commented(0)[:-1] + b"!\xfe" + b"\x01 " * 5000 + b"\0;", COMMENTS),
     "loop.gif": (lambda: looped(), COMMENTS),
@@ -43,7 +46,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 def write(folder: Path, name: str) -> Path:
-    """Writes one of the files above."""
+    """Writes a file of `USABLE` or `REFUSED`."""
     path, image = folder / name, draw(4)[0]
     if name in REFUSED:
         path.write_bytes(REFUSED[name][0]())
@@ -74,7 +77,7 @@ def write(folder: Path, name: str) -> Path:
 
 
 def set_traps(folder: Path) -> None:
-    """Fills a folder with files that must not be opened, or never end."""
+    """Fills a folder with links, pipes and files that must not be read."""
     outside = folder.parent / "outside"
     outside.mkdir()
     draw(7)[0].save(outside / "secret.png")
@@ -88,7 +91,7 @@ def set_traps(folder: Path) -> None:
 
 
 def write_below(folder: Path, name: str, depth: int) -> None:
-    """Writes an image below nested folders; its path may be longer than any call accepts."""
+    """Writes an image in nested folders; its path may be longer than the system accepts."""
     parent = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(name, dir_fd=parent)
@@ -108,43 +111,50 @@ def cut(kind: str) -> bytes:
 
 
 def progressive(side: int) -> bytes:
-    """A progressive JPEG that says it has so many pixels on each side, and holds far fewer."""
+    """A progressive JPEG of 64 x 64 pixels whose header states `side` pixels on each side."""
     content = jpeg(64)
     frame = content.index(b"\xff\xc2") + 5
     return content[:frame] + struct.pack(">HH", side, side) + content[frame + 4 :]
 
 
 def repeated_scans(side: int, scans: int, is_progressive: bool = True) -> bytes:
-    """A valid JPEG of grey pixels whose last scan comes again and again."""
+    """A valid grey JPEG whose last scan is repeated, up to `scans` scans."""
     content = jpeg(side, is_progressive)
     start, end = b"\xff\xda", b"\xff\xd9"
     last = content.rindex(start)
     return content[:last] + content[last:-2] * (scans - content.count(start) + 1) + end
 
 
+def large_exif() -> bytes:
+    """A PNG with 2 MB of EXIF."""
+    file = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(file, "PNG", exif=b"Exif\0\0" + b"II*\0" + bytes(2**21))
+    return file.getvalue()
+
+
 def jpeg(side: int, is_progressive: bool = True) -> bytes:
-    """A JPEG of grey pixels."""
+    """A grey JPEG."""
     file = io.BytesIO()
     Image.new("L", (side, side), 128).save(file, "JPEG", progressive=is_progressive)
     return file.getvalue()
 
 
 def commented(size: int) -> bytes:
-    """A GIF of one pixel with a comment of so many bytes."""
+    """A GIF of one pixel with a comment of `size` bytes."""
     file = io.BytesIO()
     Image.new("P", (1, 1)).save(file, "GIF", comment=bytes(size))
     return file.getvalue()
 
 
 def looped() -> bytes:
-    """A GIF whose comment Pillow finds in the data of an image, behind a loop without a count."""
+    """A GIF whose comment Pillow finds in image data, after a loop extension without a count."""
     start = b"GIF89a" + struct.pack("<2H3x", 1, 1) + b"!\xff\x0bNETSCAPE2.0\0"
     image = b"," + bytes(9) + b"\x08" + b"\x24" + bytes(33) + b"\0!\xfe"
     return start + image + (b"\xff" + bytes(255)) * 5000 + b"\0;"
 
 
 def tiled(*sides: int, kind: int = 4) -> bytes:
-    """A TIFF of 64 x 48 pixels in tiles with these sides; of several, libtiff reads the first."""
+    """A TIFF of 64 x 48 pixels whose tags state several tile sides; libtiff reads the first."""
     data = zlib.compress(bytes(10**6))
     tiles = [(tag, kind, side) for tag in (322, 323) for side in sides]
     tags = [(259, 4, 8), (277, 4, 1), *tiles, (324, 4, 8), (325, 4, len(data))]
@@ -152,7 +162,7 @@ def tiled(*sides: int, kind: int = 4) -> bytes:
 
 
 def stripped(image: Image.Image, order: str) -> bytes:
-    """A TIFF of an RGB image that names its software twice."""
+    """A TIFF of an RGB image, with two tags for its software."""
     pixels = image.tobytes()
     tags = [(259, 4, 1), (262, 4, 2), (273, 4, 8), (277, 4, 3), (278, 4, image.height)]
     tags += [(279, 4, len(pixels)), (305, 2, 0), (305, 2, 0)]
@@ -162,7 +172,7 @@ def stripped(image: Image.Image, order: str) -> bytes:
 def tiff(
     size: tuple[int, int], tags: list[tuple[int, int, int]], data: bytes, order: str = "<"
 ) -> bytes:
-    """A TIFF: its width and height, tags with a type and a value, and data from byte 8."""
+    """A TIFF of a width and height, with tags (number, type, value), and data from byte 8."""
     tags = [(256, 4, size[0]), (257, 4, size[1]), (258, 4, 8), *tags]
     entries = b"".join(struct.pack(f"{order}HHII", tag, kind, 1, v) for tag, kind, v in tags)
     start = struct.pack(f"{order}HI", 42, 8 + len(data)) + data
@@ -171,7 +181,7 @@ def tiff(
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A valid beginning of a PNG of any size, without the pixels."""
+    """The header of a PNG of any size, without the pixels."""
     content = b"\x89PNG\r\n\x1a\n"
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     for data in (b"IHDR" + header, b"IDAT" + zlib.compress(b"\0" * 64)):

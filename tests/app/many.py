@@ -1,6 +1,5 @@
-"""A pack of every scoring rule with random heads, over pictures whose truth is known."""
+"""A pack with random heads of every scoring rule, over images with masks and facts."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,47 +14,43 @@ from polyview.export.pack.reading import describe_file, load_info, summarize_gal
 from polyview.models import build
 from polyview.models.checkpoint import save_tensors
 from tests.export.conftest import settle
+from tests.export.editing import edited
 
-# views of each; what is left out has one
+# arguments of the added methods, all of several views
 ADDED: dict[str, dict[str, Any]] = {
     "mv_vse": {"embed_dim": 16, "views": 3},
     "pvse": {"embed_dim": 16, "views": 2},
     "avse": {"embed_dim": 16, "views": 2, "block_dim": 4, "temperature": 0.2},
     "mvam": {"embed_dim": 8, "views": 16, "code_space": "view"},
 }
-WIDTH, HEIGHT = 96, 72  # of the drawn pictures
-SETTINGS = ("sky", "sand", "dusk")  # of their backgrounds, in turn
-
-
-def box(index: int, place: int) -> tuple[int, int, int, int]:
-    """Where `tests.app.conftest.draw` puts the things of picture `index`, a little larger."""
-    left, top = 8 + 44 * place, 12 + index % 5 * 4
-    return left, top, left + 35, top + 35
+WIDTH, HEIGHT = 96, 72  # of the drawn images
+SETTINGS = ("sky", "sand", "dusk")  # of the backgrounds, in turn
 
 
 def write_truth(gallery: Path) -> None:
-    """Adds masks, boxes, mentions, facts and right images to a gallery of drawn pictures."""
-    content = json.loads((gallery / "gallery.json").read_text())
+    """Adds masks, boxes, mentions, facts and right images to a gallery of drawn images."""
     (gallery / "masks").mkdir()
-    written = [[c["text"] for c in image["captions"]] for image in content["images"]]
-    for index, image in enumerate(content["images"]):
-        image |= {"setting": SETTINGS[index % 3], "time": "night" if index % 4 == 0 else None}
-        for caption in image["captions"]:
-            caption["relevant"] = [row for row, own in enumerate(written) if caption["text"] in own]
-        mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-        for place, entry in enumerate(image["objects"]):
-            x0, y0, x1, y1 = box(index, place)
-            mask[y0:y1, x0:x1] = place + 1
-            entry["box"] = [x0 / WIDTH, y0 / HEIGHT, x1 / WIDTH, y1 / HEIGHT]
-        image["mask"] = f"masks/test-{index:06}.png"
-        Image.fromarray(mask).save(gallery / image["mask"])
-        for caption, mentions in zip(image["captions"], ([0, 1], [1]), strict=False):
-            caption["mentions"] = mentions
-    (gallery / "gallery.json").write_text(json.dumps(content))
+    with edited(gallery / "gallery.json") as content:
+        texts = [[c["text"] for c in image["captions"]] for image in content["images"]]
+        for index, image in enumerate(content["images"]):
+            image |= {"setting": SETTINGS[index % 3], "time": "night" if index % 4 == 0 else None}
+            for caption in image["captions"]:
+                relevant = [row for row, own in enumerate(texts) if caption["text"] in own]
+                caption["relevant"] = relevant
+            mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+            for place, entry in enumerate(image["objects"]):
+                left, top = 8 + 44 * place, 12 + index % 5 * 4  # as in `draw`
+                mask[top : top + 35, left : left + 35] = place + 1
+                right, bottom = (left + 35) / WIDTH, (top + 35) / HEIGHT
+                entry["box"] = [left / WIDTH, top / HEIGHT, right, bottom]
+            image["mask"] = f"masks/test-{index:06}.png"
+            Image.fromarray(mask).save(gallery / image["mask"])
+            for caption, mentions in zip(image["captions"], ([0, 1], [1]), strict=False):
+                caption["mentions"] = mentions
 
 
 def write_many(tiny_pack: Path, folder: Path) -> Path:
-    """A copy of the tiny pack with more heads, which read the text encoder that is there."""
+    """Writes a copy of the tiny pack with more heads, which share its text encoder."""
     shutil.copytree(tiny_pack, folder)
     write_truth(folder / "gallery")
     info = load_info(tiny_pack)
@@ -66,7 +61,7 @@ def write_many(tiny_pack: Path, folder: Path) -> Path:
         method = settle(build(name, like.image_dim, like.text_dim, arguments))
         with torch.no_grad():
             for weight in method.parameters():
-                weight.mul_(3)  # otherwise attention is nearly the same everywhere
+                weight.mul_(3)  # otherwise attention is nearly uniform
         head = f"{name}/head.safetensors"
         (folder / name).mkdir()
         save_tensors(folder / head, method.state_dict(), {"kind": "head", "method": name})

@@ -1,4 +1,4 @@
-"""A runtime that encodes by adding up pixels, and counts what it encodes."""
+"""A runtime that averages pixels in place of encoding, and counts images."""
 
 import threading
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from polyview.models import Views
 from polyview.models.preprocess import Preprocess
 from tests.app.conftest import finish
 
-METHODS = {"one": 1.0, "two": 2.0}  # what features are multiplied by
+METHODS = {"one": 1.0, "two": 2.0}  # factors of the features
 
 
 class Pretended:
-    """Stands in for a runtime where only what is kept and what is shown matters."""
+    """A fake runtime of two methods, for tests of storing and indexing."""
 
     def __init__(self, checksum: str = "a pack", eye: str = "an encoder", frames: int = 1) -> None:
         self.preprocess = Preprocess(size=16)
@@ -44,17 +44,17 @@ class Pretended:
 
     @property
     def runtime(self) -> Runtime:
-        """For what wants a runtime."""
+        """The object as the type `Runtime`."""
         return cast(Runtime, self)
 
     def image_encoder_of(self, _method: str) -> str:
-        """All methods read the same."""
+        """The image encoder's file, the same for all methods."""
         return "eye.onnx"
 
     def square_features(
         self, squares: Sequence[Image.Image], _method: str, single_thread: bool = False
     ) -> Tensor:
-        """The mean colour of every row of pixels, (B, 16, 3)."""
+        """The mean colours (B, 16, 3) of the rows of pixels."""
         assert single_thread, "many threads encode"
         with self._lock:
             self.encoded += len(squares)
@@ -62,7 +62,7 @@ class Pretended:
         return torch.from_numpy(pixels.mean(axis=2) / 255)
 
     def image_views(self, features: Tensor, method: str, mask: Tensor) -> Views:
-        """Two views, of the upper and of the lower half; of a set, the means over its frames."""
+        """Two views, of the upper and lower halves; the means over the frames of a set."""
         self.heads += len(features)
         frames = features.unflatten(1, (-1, 2, 8)).mean(dim=3)  # (B, T, 2, 3)
         real = mask[:, ::16, None, None]  # (B, T, 1, 1)
@@ -70,7 +70,7 @@ class Pretended:
 
 
 def indexed(folder: Path, cache: Path, runtime: Pretended) -> Index:
-    """The filled index of a folder."""
+    """Fills an index of a folder."""
     index = finish(Index(runtime.runtime, from_folder(folder), cache))
     assert index.progress.stage == "ready", index.progress
     return index

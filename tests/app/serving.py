@@ -1,4 +1,4 @@
-"""The app as people get it: a process of `python app/main.py`; or in a thread of our own."""
+"""Starts the app for tests: as a process of `python app/main.py`, or in this process."""
 
 import os
 import signal
@@ -6,13 +6,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import httpx
@@ -20,47 +20,57 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
-PATIENCE = 120.0
+PATIENCE = 120.0  # seconds
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T | None], seconds: float = PATIENCE) -> T:
+    """Calls a function until its result is true; returns the result."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"still {result!r} after {seconds:g} s"
+        time.sleep(0.05)
+    return result
 
 
 @dataclass(frozen=True)
 class Server:
-    """An app that runs."""
+    """A running app."""
 
     url: str
-    log: Path  # what it printed
-    process: int  # its number
+    log: Path  # the file of its output
+    process: int  # the process id
 
     @property
     def port(self) -> int:
-        """The port it listens at."""
+        """The port of `url`."""
         return int(self.url.rpartition(":")[2])
 
     @cached_property
     def http(self) -> httpx.Client:
-        """Asks below /api/v1; drops idle connections before the server closes them after 5 s."""
+        """A client below /api/v1; drops idle connections before the server does, after 5 s."""
         limits = httpx.Limits(keepalive_expiry=2)
         return httpx.Client(base_url=f"{self.url}/api/v1", timeout=60, limits=limits)
 
     @cached_property
     def gradio(self) -> Client:
-        """Asks through Gradio's queue."""
+        """A client of Gradio's queue."""
         return Client(self.url, verbose=False)
 
     def get(self, path: str, **values: Any) -> dict[str, Any]:
-        """What a route answers."""
+        """Sends a GET request with parameters; returns the JSON answer."""
         reply = self.http.get(path, params=values)
         assert reply.status_code == 200, reply.text
         return reply.json()
 
     def post(self, path: str, **values: Any) -> dict[str, Any]:
-        """What a route answers to a JSON object."""
+        """Sends a POST request with a JSON object; returns the JSON answer."""
         reply = self.http.post(path, json=values)
         assert reply.status_code == 200, reply.text
         return reply.json()
 
     def predict(self, endpoint: str, **values: Any) -> Any:
-        """What an endpoint of Gradio's answers, or the sentence of its refusal."""
+        """Calls an endpoint of Gradio; returns the answer, or the error message."""
         try:
             with suppress(CancelledError):  # a race of the client: gradio-app/gradio#13760
                 return self.gradio.predict(**values, api_name=f"/{endpoint}")
@@ -69,15 +79,16 @@ class Server:
             return str(error)
 
     def await_stage(self, stage: str, collection: str = "", pack: str = "") -> dict[str, Any]:
-        """The progress of a collection once it is at a stage."""
-        deadline, progress = time.monotonic() + PATIENCE, {"stage": "unknown"}
-        while progress["stage"] != stage:
-            assert progress["stage"] != "failed", progress
-            assert time.monotonic() < deadline, progress
-            time.sleep(0.1)
-            with suppress(httpx.TransportError):  # where a process got no time for seconds
+        """Waits until reading a collection has reached a stage; returns the progress."""
+
+        def reached() -> dict[str, Any] | None:
+            with suppress(httpx.TransportError):  # the process got no CPU time for seconds
                 progress = self.get("collections/progress", collection=collection, pack=pack)
-        return progress
+                assert progress["stage"] != "failed", progress
+                return progress if progress["stage"] == stage else None
+            return None
+
+        return until(reached)
 
 
 Serve = Callable[..., Server]
@@ -85,7 +96,7 @@ Serve = Callable[..., Server]
 
 @contextmanager
 def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
-    """Gives a function that starts the app with arguments and waits until all is searchable."""
+    """Gives a function that starts the app; by default it waits until images are searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str | Path, wait: bool = True, **variables: str) -> Server:
@@ -116,7 +127,7 @@ def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
 
 @contextmanager
 def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[Server]:
-    """The app in a thread of this process, where tests lower its limits; it starts in a second."""
+    """Runs the app in a thread of this process, where tests can lower its limits."""
     from polyview.app.packs.state import AppState  # with torch and gradio
     from polyview.app.server import build, launch
     from polyview.app.settings import Settings
@@ -140,21 +151,25 @@ def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[S
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A port that no program listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def await_page(
-    url: str, process: subprocess.Popen[bytes], log: Path, patience: float = PATIENCE
+    url: str,
+    process: subprocess.Popen[bytes],
+    log: Path,
+    patience: float = PATIENCE,
+    headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Waits for the first page of an app whose output goes to `log`."""
+    """Waits until a server, whose output goes to `log`, answers with status 200."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        assert process.poll() is None, f"the app ended:\n{log.read_text()}"
+        assert process.poll() is None, f"the server ended:\n{log.read_text()}"
         try:
-            assert httpx.get(url, timeout=5).status_code == 200
+            assert httpx.get(url, headers=headers, timeout=5).status_code == 200
             return
         except httpx.TransportError:  # refused, or no answer yet
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Names, origins, and what a proxy adds."""
+"""Host names, origins, and headers of proxies."""
 
 import pytest
 from starlette.datastructures import Headers
@@ -34,7 +34,7 @@ def status(hosts: Hosts, headers: dict[str, str], method: str = "POST") -> int:
     return 200
 
 
-def test_a_private_app_has_no_other_name_and_takes_nothing_from_a_proxy() -> None:
+def test_a_private_app_refuses_other_names_and_proxies() -> None:
     for host in ("127.0.0.1:7860", "localhost:7860", "LOCALHOST", "[::1]:7860"):
         assert status(PRIVATE, {"host": host}) == status(PUBLIC, {"host": host}) == 200
     refused = {host: status(PRIVATE, {"host": host}) for host in FOREIGN}
@@ -43,7 +43,7 @@ def test_a_private_app_has_no_other_name_and_takes_nothing_from_a_proxy() -> Non
     assert refused == dict.fromkeys(PROXIES, 403)
 
 
-def test_a_public_app_has_the_names_it_was_given() -> None:
+def test_a_public_app_accepts_its_names() -> None:
     own = (
         "polyview.example", "Polyview.Example:7860", "192.168.0.7:7860", "[2001:db8::1]:7860",
         "owner-space.hf.space", "other.example:8443",
@@ -68,7 +68,7 @@ def test_other_origins_are_refused(method: str) -> None:
     assert status(PUBLIC, OWN | {"origin": "https://polyview.example:444"}, method) == 403
 
 
-def test_what_a_browser_says_of_the_asking_site_counts() -> None:
+def test_cross_site_requests_are_refused() -> None:
     for site in ("cross-site", "same-site"):
         assert status(PRIVATE, OWN | {"sec-fetch-site": site}) == 403
         assert status(PRIVATE, OWN | {"sec-fetch-site": site}, "GET") == 403

@@ -1,4 +1,4 @@
-"""The packs that come with the app: what they state, and what is found with them."""
+"""The bundled packs: sizes, recipes, stated metrics, and the quality of their answers."""
 
 import csv
 import tomllib
@@ -20,7 +20,7 @@ from polyview.training.evaluate import main as evaluate
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.settings import to_values
 from tests.app import hostile
-from tests.app.conftest import draw, finish
+from tests.app.conftest import finish
 from tests.conftest import SHARED
 
 SCENES, PHOTOS, MOVING = (BUNDLED / name for name in ("scenes", "photos", "scenes_moving"))
@@ -31,14 +31,14 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_all_that_is_bundled_stays_light() -> None:
+def test_bundled_packs_are_small() -> None:
     assert size(PHOTOS) < 30 * MB
     assert size(MOVING / "gallery") < 15 * MB
     assert size(BUNDLED) < 90 * MB
 
 
 @pytest.mark.parametrize("pack", [PHOTOS, MOVING])
-def test_every_method_came_of_its_recipe_and_is_measured(pack: Path) -> None:
+def test_methods_follow_their_recipes_and_have_metrics(pack: Path) -> None:
     info, usual = read_info(pack), to_values(TrainConfig())
     recipes = {path.stem for path in (RECIPES / pack.name).glob("*.toml")}
     if pack == PHOTOS:
@@ -66,7 +66,7 @@ def test_every_method_came_of_its_recipe_and_is_measured(pack: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_the_stated_numbers_are_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stated_metrics_are_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
     stated = read_info(PHOTOS).methods["vse_infty"].metrics
     assert stated is not None
     data = ["--data", str(SHARED / "flickr8k"), "--split", "val"]
@@ -75,19 +75,14 @@ def test_the_stated_numbers_are_reproduced(capsys: pytest.CaptureFixture[str]) -
     assert f"{stated.values['rsum']:.1f}" in row
 
 
-def has(retriever: Retriever, image_id: int, name: str) -> bool:
-    """Whether there is such a thing in a scene, by the ground truth."""
-    return name in retriever.collection.images[image_id].objects
-
-
 @pytest.mark.parametrize(("words", "name"), [("a dog", "dog"), ("a red car", "car")])
 def test_the_first_five_scenes_are_right(scenes: Retriever, words: str, name: str) -> None:
     hits = answer(scenes, Question(words), "vse_infty", 5).hits
-    assert [has(scenes, hit.image_id, name) for hit in hits] == [True] * 5
+    assert all(name in scenes.collection.images[hit.image_id].objects for hit in hits)
 
 
 @pytest.mark.parametrize("method", ["mv_vse", "vse_infty"])
-def test_what_is_absent_is_refused_and_captions_are_not(scenes: Retriever, method: str) -> None:
+def test_absent_objects_are_refused_and_captions_are_not(scenes: Retriever, method: str) -> None:
     gibberish = answer(scenes, Question("asdfgh qwerty"), method, 3)
     assert gibberish.matches is False
     assert [item.word for item in gibberish.unknown] == ["asdfgh", "qwerty"]
@@ -96,7 +91,7 @@ def test_what_is_absent_is_refused_and_captions_are_not(scenes: Retriever, metho
     settings = {str(image.setting) for image in images}
     displayed = {(entry.name, image.setting) for image in images for entry in image.objects}
     refused = []
-    for name in sorted({name for name, _ in displayed})[::8]:  # where no image shows such a thing
+    for name in sorted({name for name, _ in displayed})[::8]:  # in settings without the object
         only = [f"setting:{item}" for item in settings if (name, item) not in displayed]
         if only:
             refused.append(not answer(scenes, Question(f"a {name}"), method, 3, only).matches)
@@ -117,37 +112,32 @@ def test_a_scene_finds_itself_and_its_captions(scenes: Retriever) -> None:
     assert sum(caption.text in own for caption in result.captions) >= 3
 
 
-def test_a_folder_of_ones_own_is_searched_and_its_bad_files_are_listed(tmp_path: Path) -> None:
-    """A dog-coloured patch on grass, a blue sea, shapes, a copy, and a file that is no image."""
+def test_photographs_search_a_folder_and_list_files_that_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
-    lawn = Image.new("RGB", (320, 240), (70, 140, 60))
+    lawn = Image.new("RGB", (320, 240), (70, 140, 60))  # a brown patch on grass
     ImageDraw.Draw(lawn).ellipse((110, 90, 210, 170), fill=(120, 80, 40))
-    lawn.save(folder / "lawn.jpg")
-    sea = Image.new("RGB", (240, 320), (150, 200, 240))
+    lawn.save(folder / "lawn.png")
+    lawn.save(folder / "same.png")
+    sea = Image.new("RGB", (240, 320), (150, 200, 240))  # below a sky
     ImageDraw.Draw(sea).rectangle((0, 160, 240, 320), fill=(20, 70, 160))
     sea.save(folder / "sea.png")
-    for name in ("mine.png", "same.png"):
-        draw(3)[0].save(folder / name)
     hostile.write(folder, "text.jpg")
     state = AppState(Settings(PHOTOGRAPHS, folder, "cpu"), tmp_path / "cache")
     mine = state.first
     assert mine.info.folder == PHOTOS
     finish(mine.index)
-    for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.jpg")):
+    for words, file in (("the ocean", "sea.png"), ("a brown dog on the grass", "lawn.png")):
         assert answer(mine, Question(words), "vse_infty", 2).hits[0].file == file
     gallery = describe_gallery(mine)
-    assert gallery["progress"] == "3 images ready"
+    assert gallery["progress"] == "2 images ready"
     assert [bad["file"] for bad in gallery["refused"]] == ["text.jpg"]
-    assert gallery["copies"] == [{"file": "same.png", "same_as": "mine.png"}]
-    result = answer(mine, Question(image=draw(3)[0]), "vse_infty", 5)
-    assert {hit.file for hit in result.hits} == {"mine.png", "lawn.jpg", "sea.png"}
-    assert (result.hits[0].file, result.captions) == ("mine.png", [])
+    assert gallery["copies"] == [{"file": "same.png", "same_as": "lawn.png"}]
     state.close()
 
 
 @pytest.mark.slow
-def test_each_pack_says_which_images_it_does_not_know(tmp_path: Path) -> None:
+def test_packs_report_unfamiliar_images(tmp_path: Path) -> None:
     state = AppState(Settings(device="cpu"), tmp_path / "cache")
     random, folders = np.random.default_rng(0), {}
     for name in ("noise", "drawn"):

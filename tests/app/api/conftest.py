@@ -1,4 +1,4 @@
-"""Images as they are sent to the app, and what holds of each of its refusals."""
+"""Images and requests for the API, and a check of its refusals."""
 
 import base64
 import io
@@ -21,18 +21,18 @@ def encoded(index: int) -> bytes:
 
 
 def data_uri(content: bytes) -> str:
-    """A file as it is sent in JSON."""
+    """Encodes a file as a data URI."""
     return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def ask(server: Server, path: str, method: str = "GET", **options: Any) -> httpx.Response:
-    """One request on a connection of its own."""
+    """Sends a request on a new connection."""
     url = f"{server.url}{path}"
     return httpx.request(method, url, timeout=60, verify=False, **options)  # loads no certificates
 
 
 def refused(reply: Any, status: int) -> str:
-    """The sentence of a refusal, which tells nothing of this machine and allows no other site."""
+    """Checks a refusal: its status, no local path, no CORS header; returns its message."""
     assert reply.status_code == status, reply.text[:500]
     assert reply.json().keys() == {"error"}
     sentence = str(reply.json()["error"])

@@ -1,20 +1,16 @@
-"""Writes a pack's curated examples: captions on which its methods really differ.
+"""Writes a pack's curated examples: captions on which its methods differ.
 
-    python -m tests.app.api.curated --pack app/bundled/scenes
+    python -m tests.app.api.curated app/bundled/scenes
 
-An example is a caption for which one method ranks a right image first and no other method does;
-the further behind the others, the better. Methods take turns, no view of captions is taken more
-often than its share while there are others, and no image twice. Captions with an aspect that no
-method handles are left out: a win would be luck.
+An example is a caption for which only one method ranks a right image first; the lower the ranks of
+the others, the better. Methods take turns, the views of captions have equal shares if possible, and
+no image is used twice. Captions with an aspect that no method handles are left out.
 """
 
-import argparse
 import json
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +22,13 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
 from polyview.models.files import write_whole
+from tests.app.serving import until
 
-COUNT, LONGEST = 8, 70  # examples; characters of a caption
+COUNT, LONGEST = 8, 70  # examples; characters of a caption, at most
 
 
 def find(retriever: Retriever) -> list[Example]:
-    """The best examples of a pack; its images must be searchable."""
+    """The best examples of a pack, whose images are searchable."""
     fair = {
         caption.text: caption
         for caption in captions_of(retriever)
@@ -39,12 +36,11 @@ def find(retriever: Retriever) -> list[Example]:
         and not unsupported_aspects(retriever.info, caption.text)
         and len(caption.text) <= LONGEST
     }
-    while not (reading := read_ranks(retriever, [*fair.values()], (), "curated")).result:
-        time.sleep(1)
+    results = until(lambda: read_ranks(retriever, [*fair.values()], (), "curated").result)
     views = {text: caption.kind or None for text, caption in fair.items()}
     relevant = {text: caption.right for text, caption in fair.items()}
     ranks = {
-        text: {name: int(reading.result[name][0][q]) for name in retriever.methods}
+        text: {name: int(results[name][0][q]) for name in retriever.methods}
         for q, text in enumerate(fair)
     }
     left: dict[str, list[str]] = {}
@@ -70,11 +66,8 @@ def find(retriever: Retriever) -> list[Example]:
     return chosen
 
 
-def main(argv: Sequence[str]) -> None:
-    """Writes the examples of one pack."""
-    parser = argparse.ArgumentParser(prog="python -m tests.app.api.curated")
-    parser.add_argument("--pack", type=Path, required=True, help="a pack's folder with a gallery")
-    pack = parser.parse_args(argv).pack
+def main(pack: Path) -> None:
+    """Writes the examples of the pack in a folder."""
     with tempfile.TemporaryDirectory() as cache:
         retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), Path(cache))
         retriever.index.start()
@@ -86,4 +79,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Clips: the moment in a hit, every frame's score, and the file for who plays it."""
+"""Clips in the API: moments of hits, scores of frames, and the file for playing."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def ask(tiny_pack: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory)
     return served(tiny_pack, folder, tmp_path_factory.mktemp("cache"))
 
 
-def test_a_hit_says_when_and_so_does_every_frame(ask: TestClient) -> None:
+def test_hits_and_frames_have_times(ask: TestClient) -> None:
     query = {"q": "a red circle"}
     hits = {item["file"]: item for item in ask.get("/search", params=query).json()["hits"]}
     assert hits.keys() == {"a.png", "b.mp4", "c.gif"}
@@ -55,22 +55,20 @@ def test_a_hit_says_when_and_so_does_every_frame(ask: TestClient) -> None:
     assert why["score"] == pytest.approx(best["score"], abs=1e-5)
 
 
-def test_comparisons_and_the_lens_rank_each_clip_by_its_best_frame(ask: TestClient) -> None:
+def test_comparisons_and_the_lens_rank_clips_by_their_best_frames(ask: TestClient) -> None:
     methods, query = ["vsepp", "vse_infty"], {"q": "a red circle"}
     compared = ask.get("/compare", params={**query, "methods": ",".join(methods)}).json()
     assert compared["pictures"] == 3
-    for column in compared["columns"]:
-        method = column["method"]
+    for method, column in zip(methods, compared["columns"], strict=True):
         results = ask.get("/search", params={**query, "method": method}).json()["hits"]
-        assert len(results) == 3
-        lens = ask.get("/lens", params={**query, "method": method, "weights": "1"})
-        for hits in (column["hits"], lens.json()["hits"]):
+        lens = ask.get("/lens", params={**query, "method": method, "weights": "1"}).json()["hits"]
+        for hits in (column["hits"], lens):
             assert [hit["image_id"] for hit in hits] == [hit["image_id"] for hit in results]
     both = ask.get("/search", params={**query, "method": "+".join(methods)}).json()["hits"]
     assert len({hit["file"] for hit in both}) == len(both) == 3
 
 
-def test_a_chosen_clip_is_searched_whole(runtime: Runtime, folder: Path, tmp_path: Path) -> None:
+def test_filters_include_all_frames(runtime: Runtime, folder: Path, tmp_path: Path) -> None:
     retriever = Retriever(runtime, from_folder(folder), tmp_path)
     finish(retriever.index)
     for words, spec in (("a blue bar", "vsepp"), ("- a blue bar", "vsepp+vse_infty")):
@@ -81,26 +79,17 @@ def test_a_chosen_clip_is_searched_whole(runtime: Runtime, folder: Path, tmp_pat
             assert (hit.image_id, hit.score) == (image_id, pytest.approx(score))
 
 
-def test_a_clip_is_sent_whole_and_in_parts(ask: TestClient, folder: Path) -> None:
+def test_clips_are_sent_whole_and_in_ranges(ask: TestClient, folder: Path) -> None:
     content = (folder / "b.mp4").read_bytes()
     whole = ask.get("/clip/1")
     assert (whole.status_code, whole.content) == (200, content)
     assert whole.headers["content-type"] == "video/mp4"
-    size = len(content)
-    for header, part in (
-        ("bytes=0-", slice(0, size)),
-        ("bytes=100-199", slice(100, 200)),
-        ("bytes=5-999999999", slice(5, size)),
-        ("bytes=-50", slice(size - 50, size)),
-    ):
-        sent = ask.get("/clip/4", headers={"range": header})  # of another of its frames
-        assert (sent.status_code, sent.content) == (206, content[part]), header
-        assert sent.headers["content-range"] == f"bytes {part.start}-{part.stop - 1}/{size}"
-    assert ask.get("/clip/1", headers={"range": f"bytes={size}-"}).status_code == 416
+    part = ask.get("/clip/4", headers={"range": "bytes=100-199"})  # the id of another frame
+    assert (part.status_code, part.content) == (206, content[100:200])
     assert ask.get("/clip/2").headers["content-type"] == "image/gif"
 
 
-def test_clips_not_sent(ask: TestClient, tiny_pack: Path, folder: Path, tmp_path: Path) -> None:
+def test_refused_clips(ask: TestClient, tiny_pack: Path, folder: Path, tmp_path: Path) -> None:
     for path, status, sentence in (
         ("/clip/0", 404, "image 0 is a still image"),
         ("/clip/999", 404, "there is no image 999"),

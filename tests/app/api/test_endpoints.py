@@ -1,4 +1,4 @@
-"""Every endpoint answers the same by HTTP and by Gradio, and refuses wrong values in a sentence."""
+"""Every endpoint over HTTP and Gradio: equal answers, and equal messages for wrong values."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ WRONG: dict[str, Any] = {
     "address": "", "kind": "nope", "job": "nope", "a": "nope", "b": "nope", "cell": "nope",
     "order": "nope", "within": [1], "queries": "nope", "format": "nope",
 }  # fmt: skip
-# asked apart, below: they change what is open
+# endpoints that change the open collections and packs, with tests below
 CHANGING: dict[str, dict[str, Any]] = {
     "clip": {"image_id": 3},
     "new_collection": {},
@@ -85,7 +85,7 @@ BY_NAME = {item.name: item for item in ENDPOINTS}
 
 
 def ask(server: Server, endpoint: Any, values: dict[str, Any]) -> httpx.Response:
-    """Asks over HTTP: a GET where there is one and no image is sent."""
+    """Sends a request over HTTP: GET if the endpoint allows it and no image is sent."""
     names = {"query": "q", "filters": "filter"}
     path = endpoint.path.lstrip("/").replace("{image_id}", str(values.get("image_id")))
     inputs = {names.get(k, k): v for k, v in values.items() if f"{{{k}}}" not in endpoint.path}
@@ -95,13 +95,13 @@ def ask(server: Server, endpoint: Any, values: dict[str, Any]) -> httpx.Response
 
 
 def timeless(value: Any) -> Any:
-    """An answer without what differs from call to call."""
+    """An answer without the fields that differ between calls."""
     if isinstance(value, dict):
         return {k: timeless(v) for k, v in value.items() if k not in SLOW}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
-def test_both_ways_answer_the_same(private: Server) -> None:
+def test_http_and_gradio_answer_the_same(private: Server) -> None:
     assert dict(CALLS).keys() | CHANGING.keys() == BY_NAME.keys()
     for name, values in CALLS:
         reply = ask(private, BY_NAME[name], values)
@@ -114,11 +114,11 @@ def test_both_ways_answer_the_same(private: Server) -> None:
             assert answer["data"] == data_uri(reply.content).replace("image/png", kind)
             continue
         assert isinstance(answer, dict), (name, values, answer)
-        assert "path" not in json.dumps(answer).replace('"path"', "path") or name == "info"
+        assert '"path"' not in json.dumps(answer), name  # which Gradio would take for a file
         assert timeless(reply.json()) == timeless(answer), (name, values)
 
 
-def test_wrong_values_are_refused_in_the_same_sentence(private: Server) -> None:
+def test_http_and_gradio_refuse_wrong_values_alike(private: Server) -> None:
     valid, start = dict(reversed(CALLS)) | CHANGING, private.log.stat().st_size
     special = {("search_image", "image"): "x,y", ("results", "pack"): "x" * 300}
     for name, endpoint in BY_NAME.items():
@@ -150,7 +150,6 @@ def test_refusals_have_a_status(private: Server) -> None:
         ("image/100000", {}, 400, "ids go from 0"),
         ("explain/hits", {"q": "x", "images": "0," * 101}, 400, "images cannot be"),
         ("explain/hits", {"q": "x", "images": ""}, 400, "images cannot be"),
-        ("clip/3", {}, 404, "is a still image"),
         ("nothing", {}, 404, "/api/v1"),
     ):
         reply = private.http.get(path, params=values)
@@ -158,7 +157,7 @@ def test_refusals_have_a_status(private: Server) -> None:
         assert answer == (status, True), reply.text
 
 
-def test_evidence_adds_up_and_is_the_same_in_both_forms(private: Server) -> None:
+def test_evidence_adds_up_and_both_endpoints_agree(private: Server) -> None:
     query = {"q": TEXT, "method": "mv_vse"}
     hits = private.get("search", **query, k=4)["hits"]
     many = private.get("explain/hits", **query, images=",".join(str(h["image_id"]) for h in hits))
@@ -168,7 +167,6 @@ def test_evidence_adds_up_and_is_the_same_in_both_forms(private: Server) -> None
         assert total == pytest.approx(hit["score"], abs=1e-4)
         np.testing.assert_allclose(many["cells"][place], item["cells"], atol=1e-6)
         assert many["scores"][place] == pytest.approx(hit["score"], abs=1e-5)
-        assert len(item["cells"]) == item["grid"][0] * item["grid"][1]
 
 
 def test_a_pack_is_checked_once(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +185,7 @@ def test_an_image_is_the_body(private: Server) -> None:
     assert timeless(why) == timeless(private.post("explain", image=4, query="", content=IMAGE))
 
 
-def test_uploads_are_searched_while_they_grow_and_only_by_their_key(private: Server) -> None:
+def test_uploads_grow_and_need_their_key(private: Server) -> None:
     key = private.post("collections/new")["collection"]
     for i in range(3):
         private.http.post(f"collections/file?collection={key}&name=a{i}.png", content=encoded(i))
@@ -207,7 +205,7 @@ def test_uploads_are_searched_while_they_grow_and_only_by_their_key(private: Ser
     assert private.http.get(f"image/0?collection={key[:-1]}x").status_code == 410
 
 
-def test_a_folder_opens_by_path_for_another_pack_too(private: Server, tmp_path: Path) -> None:
+def test_a_folder_is_searched_with_two_packs(private: Server, tmp_path: Path) -> None:
     for i in range(4):
         draw(i)[0].save(tmp_path / f"{i}.png")
     write_animation(tmp_path / "clip.gif", [draw(0)[0], draw(1)[0]], 500)
@@ -231,9 +229,9 @@ def test_a_folder_opens_by_path_for_another_pack_too(private: Server, tmp_path: 
     assert reply.status_code == 404
 
 
-def test_the_description_lists_every_route_and_no_other(private: Server) -> None:
+def test_openapi_lists_every_route(private: Server) -> None:
     described = private.get("openapi.json")["paths"]
-    for _ in range(2):  # each request gets a readable page
+    for _ in range(2):  # the response is not changed by the first request
         page = httpx.get(f"{private.url}/api/v1").text
         assert all(path in page for path in described)
         assert "src=" not in page

@@ -1,4 +1,4 @@
-"""Queries to begin with are fit for the pack, and what is said of the methods is so."""
+"""Example queries: captions that suit the pack, and curated examples with their ranks."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) ->
     assert max(map(len, chosen)) <= 40
 
 
-def test_a_folder_without_captions_gets_known_sentences(tmp_path: Path, runtime: Runtime) -> None:
+def test_sentences_for_folders_without_captions(tmp_path: Path, runtime: Runtime) -> None:
     draw(1)[0].save(tmp_path / "a.png")
     folder = from_folder(tmp_path)
     for own, fewest in ((bundled_runtime("photos"), 5), (runtime, 0)):
@@ -39,7 +39,7 @@ def test_an_example_of_several_terms(many_retriever: Retriever) -> None:
     assert {term.words for term in terms} <= objects
 
 
-def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
+def test_ranks_of_the_bundled_examples(scenes: Retriever) -> None:
     home, examples = scenes, curated(scenes.info, scenes.collection)
     assert len({example.winner for example in examples}) == len(home.methods)
     for example in examples:
@@ -51,7 +51,7 @@ def test_the_bundled_examples_are_true(scenes: Retriever) -> None:
         assert example.why.startswith(f"Only {home.methods[example.winner].title} finds it first")
 
 
-def test_examples_that_no_longer_hold_are_left_out(retriever: Retriever, tmp_path: Path) -> None:
+def test_outdated_examples(retriever: Retriever, tmp_path: Path) -> None:
     info = replace(retriever.info, folder=tmp_path / "pack")
     caption = retriever.collection.captions[0][0]
     ranks = {"vsepp": 1, "vse_infty": 4}

@@ -1,8 +1,7 @@
-"""Ranks of all captions, beside brute force; on disk; for a file of queries."""
+"""Ranks of all captions: compared with brute force, on disk, and for a file of queries."""
 
 import sqlite3
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
@@ -22,38 +21,28 @@ from polyview.export.mistakes import Caption
 from polyview.export.runtime import Runtime
 from polyview.models import Views, build
 from tests.app.conftest import filled
+from tests.app.serving import until
 
 
 def finished(
     retriever: Retriever, captions: list[Caption], specs: list[str], queries: str = ""
 ) -> dict[str, np.ndarray]:
-    """All ranks."""
-    while not (reading := read_ranks(retriever, captions, specs, queries)).result:
-        assert not reading.problem
-        time.sleep(0.05)
-    return dict(reading.result)
+    """Waits for the ranks of all captions, by method."""
+    return dict(until(lambda: read_ranks(retriever, captions, specs, queries).result))
 
 
-def test_ranks_equal_brute_force(scenes: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "PART_BYTES", 2**18)  # several parts
-    captions = captions_of(scenes)[::40]
-    matrices: dict[str, np.ndarray] = {}
+def test_ranks_by_brute_force(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "PART_BYTES", 2**10)  # several parts
+    retriever, matrices = many_retriever, dict[str, np.ndarray]()
+    captions = captions_of(retriever)
     with torch.inference_mode():
-        for name in scenes.methods:
-            gallery = scenes.gallery(name)
-            images = gallery.views(gallery.ids())
-            views = scenes.runtime.text_views([caption.text for caption in captions], name)
-            matrices[name] = gallery.method.score(images, views).numpy()
-
-    def brute(spec: str) -> np.ndarray:
-        scores = np.sum([matrices[name] for name in spec.split("+")], axis=0)
-        orders = np.argsort(-scores, axis=0, kind="stable").T.tolist()
-        pairs = zip(orders, captions, strict=True)
-        return np.array([1 + min(map(order.index, caption.right)) for order, caption in pairs])
-
-    ranks = finished(scenes, captions, ["mv_vse+mvam"], "some")
-    above = ranks[scenes.methods.best][2]
-    for spec in (*scenes.methods, "mv_vse+mvam"):
+        for name in retriever.methods:
+            gallery = retriever.gallery(name)
+            views = retriever.runtime.text_views([caption.text for caption in captions], name)
+            matrices[name] = gallery.method.score(gallery.views(gallery.ids()), views).numpy()
+    ranks = finished(retriever, captions, ["mv_vse+mvam"], "some")
+    above = ranks[retriever.methods.best][2]
+    for spec in (*retriever.methods, "mv_vse+mvam"):
         scores = np.sum([matrices[name] for name in spec.split("+")], axis=0)
         orders = np.argsort(-scores, axis=0, kind="stable").T.tolist()
         pairs = zip(orders, captions, strict=True)
@@ -63,8 +52,8 @@ def test_ranks_equal_brute_force(scenes: Retriever, monkeypatch: pytest.MonkeyPa
         own = captions[q].right[0]
         assert all(scores[above[q], q] > scores[own, q] for scores in matrices.values())
     assert (above >= 0).any()
-    for q in range(0, len(captions), 25):  # as Compare shows them
-        scores = scenes.scores([Term(captions[q].text)], "mv_vse+mvam").values
+    for q in range(0, len(captions), 10):  # as in a comparison
+        scores = retriever.scores([Term(captions[q].text)], "mv_vse+mvam").values
         order, (rank, first, _) = np.argsort(-scores, kind="stable"), ranks["mv_vse+mvam"]
         assert first[q] == order[0]
         assert rank[q] == 1 + np.isin(order, captions[q].right).argmax()
@@ -73,26 +62,24 @@ def test_ranks_equal_brute_force(scenes: Retriever, monkeypatch: pytest.MonkeyPa
 def test_a_clip_ranks_by_its_best_frame() -> None:
     gallery = Gallery("images", build("vsepp", 16, 16, {"embed_dim": 8}).eval())
     frames = torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=2)
-    gallery.add([0, 1, 2, 4, 5], frames)  # of four files, the first two again, not the last
+    gallery.add([0, 1, 2, 4, 5], frames)  # of four files: files 0 and 1 twice, not file 3
     texts = Views(torch.randn(9, 1, 8))
     scores = gallery.method.score(Views(frames), texts).numpy()
     best = [scores[[0, 3]].max(axis=0), scores[[1, 4]].max(axis=0), scores[2], [-1e9] * 9]
     assert file_scores(gallery, texts, 4) == pytest.approx(np.stack(best).T)
 
 
-def test_ranks_are_kept_on_disk(many_pack: Path, tmp_path: Path) -> None:
+def test_ranks_are_stored(many_pack: Path, tmp_path: Path) -> None:
     runtime, spec = Runtime.load(many_pack, "cpu"), "vse_infty+mv_vse"
     retriever = filled(runtime, many_pack, tmp_path)
     captions = captions_of(retriever)
-    assert captions
     first = finished(retriever, captions, [spec])
     assert set(first) == {*runtime.methods, spec}
-
     (file,) = tmp_path.rglob("gallery.sqlite")
     with closing(sqlite3.connect(file)) as db, db:
         db.execute("UPDATE vectors SET data = zeroblob(length(data)) WHERE key = 'mv_vse'")
     again = finished(filled(runtime, many_pack, tmp_path), captions, [spec])
-    assert not again["mv_vse"].any()  # what the file holds now
+    assert not again["mv_vse"].any()  # read from the file
     assert np.array_equal(again[spec], first[spec])
     others = [caption._replace(kind="x") for caption in captions]
     changed = finished(filled(runtime, many_pack, tmp_path), others, [])
@@ -112,15 +99,13 @@ def test_each_client_has_one_unfinished_computation(many_retriever: Retriever) -
     try:
         first = [compute(f"client {i}", f"key {i}") for i in range(32)]
         assert compute("client 0", "key 0") is first[0]
-        for client in ("client 0", "client 32"):  # its own bound, and that of all clients
+        for client in ("client 0", "client 32"):  # its own limit, and that of all clients
             assert compute(client, "another key").progress == "waits for other computations"
         assert len(readings) == 32
     finally:
         go_on.set()
-    while not all(reading.result for reading in first):
-        time.sleep(0.01)
-    while compute("client 0", "another key").result is None:
-        time.sleep(0.01)
+    until(lambda: all(reading.result for reading in first))
+    until(lambda: compute("client 0", "another key").result)
 
 
 def test_a_key_is_computed_once_and_few_readings_are_stored(many_retriever: Retriever) -> None:
@@ -133,12 +118,11 @@ def test_a_key_is_computed_once_and_few_readings_are_stored(many_retriever: Retr
     with ThreadPoolExecutor(8) as pool:
         states = [*pool.map(lambda _: readings.compute("key", work, "it failed"), range(8))]
     assert all(state is states[0] for state in states)
-    while states[0].result is None:
-        time.sleep(0.01)
+    until(lambda: states[0].result)
     assert calls == [1]
     for key in range(500):
         readings.keep(key, Reading(key))
-    with ThreadPoolExecutor(1) as pool, readings._lock:  # threads take turns
+    with ThreadPoolExecutor(1) as pool, readings._lock:  # other threads wait
         assert not wait([pool.submit(readings.keep, "key", Reading(1))], 0.2).done
     assert len(readings) == 32
 

@@ -1,4 +1,4 @@
-"""Attacks on a private server, as another page or another program would make them."""
+"""Attacks on a private server by foreign pages and by programs on the same machine."""
 
 import io
 import json
@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 import zipfile
-from concurrent.futures import CancelledError
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,20 @@ import pytest
 from PIL import Image
 
 from polyview.app.main import OneLineFormatter
-from tests.app import hostile
 from tests.app.api.conftest import ask, data_uri, encoded, refused
 from tests.app.conftest import draw
-from tests.app.serving import PATIENCE, Serve, Server
+from tests.app.serving import Serve, Server, until
 
 EVIL = "evil.example"
 PATHS = (
     "/", "/config", "/gradio_api/info", "/gradio_api/queue/join", "/gradio_api/call/info",
     "/gradio_api/mcp/", "/api/v1/info", "/api/v1/search", "/api/v1/image/3", "/page/x.js",
 )  # fmt: skip
-SECONDS = 20.0  # for an answer on a busy machine
-TEXTS = [f"a {colour} circle beside a bar" for colour in ("red", "green", "blue", "pink")]
+SECONDS = 20.0  # time limit of an answer on a busy machine
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_other_pages_and_proxies_neither_ask_nor_read(private: Server, path: str) -> None:
+def test_foreign_pages_and_proxies_are_refused(private: Server, path: str) -> None:
     """tests/app/test_access.py lists the refused names, origins and headers."""
     rebound = {"Host": f"{EVIL}:{private.port}", "Origin": f"http://{EVIL}:{private.port}"}
     preflight = {"Origin": f"http://{EVIL}", "Access-Control-Request-Method": "POST"}
@@ -48,7 +45,7 @@ def test_other_pages_and_proxies_neither_ask_nor_read(private: Server, path: str
             assert words in refused(ask(private, path, method, headers=headers), status)
 
 
-def test_the_own_page_may_ask_and_no_header_names_the_app_for_others(private: Server) -> None:
+def test_the_own_page_is_answered_and_x_gradio_server_is_ignored(private: Server) -> None:
     reply = ask(private, "/api/v1/info", headers={"Origin": private.url})
     assert reply.status_code == 200
     assert not [name for name in reply.headers if name.startswith("access-control")]
@@ -59,7 +56,7 @@ def test_the_own_page_may_ask_and_no_header_names_the_app_for_others(private: Se
         assert EVIL not in reply.text
 
 
-def test_the_rest_of_gradio_is_not_there(private: Server) -> None:
+def test_other_routes_of_gradio_are_closed(private: Server) -> None:
     for path in (
         "/monitoring", "/monitoring/summary", "/login", "/docs", "/openapi.json", "/static/x",
         "/svelte/x", "/assets/x", "/theme.css", "/manifest.json", "/pwa_icon/50000",
@@ -76,7 +73,7 @@ def test_the_rest_of_gradio_is_not_there(private: Server) -> None:
 
 
 def call_tool(server: Server, name: str, **arguments: Any) -> str:
-    """The answer to an assistant, over the protocol's streamable HTTP."""
+    """Calls a tool over MCP's streamable HTTP; returns the response body."""
     params = {"name": name, "arguments": arguments}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"Accept": "application/json, text/event-stream"}
@@ -85,8 +82,8 @@ def call_tool(server: Server, name: str, **arguments: Any) -> str:
     return reply.text
 
 
-def test_no_file_is_read_and_no_address_fetched(private: Server, tmp_path: Path) -> None:
-    other = socket.create_server(("127.0.0.1", 0))  # nobody may connect to it
+def test_no_file_is_read_and_no_url_is_fetched(private: Server, tmp_path: Path) -> None:
+    other = socket.create_server(("127.0.0.1", 0))  # no connection may arrive here
     other.setblocking(False)
     secret = tmp_path / "secret.png"
     draw(3)[0].save(secret)
@@ -135,44 +132,35 @@ def test_odd_bodies_are_refused(private: Server) -> None:
         assert time.monotonic() - start < SECONDS
 
 
-def test_a_missing_parameter_is_named(private: Server) -> None:
-    address = "/gradio_api/call/v2/search_text"
-    event = ask(private, address, "POST", json={"k": 2}).json()["event_id"]
-    assert "query" in ask(private, f"{address}/{event}").text
-
-
-def test_many_parameters_are_read_at_once(private: Server) -> None:
+def test_many_parameters_take_linear_time(private: Server) -> None:
     names, start = "&".join(f"{number:x}" for number in range(12_000)), time.monotonic()
     assert "unknown parameter" in refused(ask(private, f"/api/v1/search?{names}"), 400)
     assert time.monotonic() - start < SECONDS
 
 
 def megabytes(process: int) -> float:
-    """The resident memory of a process."""
+    """The resident memory of a process in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]
     return int(line.split()[1]) / 1024
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
-@pytest.mark.parametrize("calls", [30, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_questions_leave_nothing_in_memory(private: Server, calls: int) -> None:
-    """Before the tests with large images, which leave the process larger."""
-    image, lost = data_uri(encoded(3)), list[int]()
+def test_requests_leave_nothing_in_memory(private: Server) -> None:
+    """Runs before the tests with large images, which leave the process larger."""
+    image, calls = data_uri(encoded(3)), 5000
 
     def ask_all(number: int) -> None:
-        text = TEXTS[number % len(TEXTS)]
+        text = f"a {('red', 'green', 'blue', 'pink')[number % 4]} circle beside a bar"
         private.get("search", q=text, k=5)
         private.get("explain/hits", q=text, images="1,2,3")
-        try:
-            assert isinstance(private.predict("search_text", query=text, k=5), dict)
-            if number % 10 == 0:
-                assert isinstance(private.predict("search_image", image=image), dict)
-        except CancelledError:  # its stream closed as a query was sent, see gradio-app/gradio#13760
-            lost.append(number)
+        assert isinstance(private.predict("search_text", query=text, k=5), dict)
+        if number % 10 == 0:
+            assert isinstance(private.predict("search_image", image=image), dict)
 
-    for number in range(20):  # what the first ones load and keep
+    for number in range(20):  # the first requests load models and fill caches
         ask_all(number)
     before = megabytes(private.process)
     for number in range(calls):
@@ -180,7 +168,6 @@ def test_questions_leave_nothing_in_memory(private: Server, calls: int) -> None:
     after = megabytes(private.process)
     print(f"{before:.0f} MB, after {calls} calls {after:.0f} MB")
     assert after < before * 1.05
-    assert len(lost) <= calls / 1000
 
 
 def test_large_images_are_bounded(private: Server) -> None:
@@ -192,28 +179,11 @@ def test_large_images_are_bounded(private: Server) -> None:
     assert "too large" in private.http.post("search", json={"image": uri}).json()["error"]
 
 
-def test_hostile_images_are_refused_at_once(private: Server, tmp_path: Path) -> None:
-    exif = io.BytesIO()
-    Image.new("RGB", (40, 40)).save(exif, "PNG", exif=b"Exif\0\0" + b"II*\0" + bytes(2**21))
-    contents = {"exif": exif.getvalue(), "progressive": hostile.progressive(13_300)}
-    for progressive in (True, False):
-        contents[f"scans {progressive}"] = hostile.repeated_scans(2000, 1200, progressive)
-    for kind in ("bomb.png", "large.png", "cut.jpg", "text.jpg", "empty.png"):
-        contents[kind] = hostile.write(tmp_path, kind).read_bytes() or b" "
-    for kind, content in contents.items():
-        start = time.monotonic()
-        sentence = refused(ask(private, "/api/v1/search", "POST", content=content), 400)
-        assert kind not in ("bomb.png", "large.png") or "100 million" in sentence
-        if len(content) < 10**6:
-            assert private.predict("search_image", image=data_uri(content)) == sentence
-        assert time.monotonic() - start < SECONDS, kind
-
-
-def test_reading_ends_with_the_process(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
+def test_sigterm_stops_reading(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
     (photos := tmp_path / "photos").mkdir()
-    draw(0)[0].convert("RGB").resize((2400, 1800)).save(photos / "0.jpg")
+    draw(0)[0].convert("RGB").resize((1200, 900)).save(photos / "0.jpg")
     content = (photos / "0.jpg").read_bytes()
-    for i in range(600):  # other bytes behind the image: other files
+    for i in range(600):  # bytes after the image give each file its own content
         (photos / f"{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
     server = serve("--pack", tiny_pack, "--gallery", photos, wait=False, TMPDIR=str(tmp_path))
     key = server.post("collections/new")["collection"]
@@ -221,30 +191,25 @@ def test_reading_ends_with_the_process(serve: Serve, tiny_pack: Path, tmp_path: 
     assert server.http.post("collections/file", params=params, content=encoded(1)).is_success
     assert list(tmp_path.glob("polyview-upload-*"))
     server.await_stage("pictures")
-    while not server.get("collections/progress")["done"]:
-        time.sleep(0.1)
-    for _ in range(20):  # impatient, or passed on by `make`: none leaves a traceback
+    until(lambda: server.get("collections/progress")["done"])
+    for _ in range(20):  # repeated signals, as `make` sends them, leave no traceback
         os.kill(server.process, signal.SIGTERM)
         time.sleep(0.002)
-    deadline = time.monotonic() + PATIENCE
-    while not re.search(r"stopped after .* images\n", server.log.read_text()) or list(
-        tmp_path.glob("polyview-upload-*")
-    ):
-        assert time.monotonic() < deadline, server.log.read_text()
-        time.sleep(0.1)
+    until(lambda: re.search(r"stopped after .* images\n", server.log.read_text()))
+    until(lambda: not list(tmp_path.glob("polyview-upload-*")))
     log = server.log.read_text()
-    assert "could not be read" not in log  # and `serve` wants 0 at the end
+    assert "could not be read" not in log  # `serve` checks the exit status
     assert "Traceback" not in log
 
 
-def test_a_line_of_the_log_is_one_short_line() -> None:
+def test_log_messages_are_one_short_line() -> None:
     record = logging.makeLogRecord({"msg": "%s", "args": ("x\nforged\x1b[2J" * 999,)})
     line = OneLineFormatter("polyview: %(message)s").format(record)
     assert len(line) <= 1000
     assert line.isprintable()
 
 
-def test_nothing_is_logged_of_what_was_sent(private: Server) -> None:
+def test_requests_are_not_logged(private: Server) -> None:
     before = private.log.stat().st_size
     method = "m" * 400_000
     assert len(private.predict("search_text", query="a dog", method=method)) < 300
@@ -253,6 +218,9 @@ def test_nothing_is_logged_of_what_was_sent(private: Server) -> None:
     short = {"data": ["x" * 400_000], "fn_index": 0, "session_hash": "s" * 11}
     assert ask(private, "/gradio_api/queue/join", "POST", json=short).status_code == 200
     assert "query cannot be" in ask(private, f"/gradio_api/queue/data?session_hash={'s' * 11}").text
+    address = "/gradio_api/call/v2/search_text"  # a body without the parameter query
+    event = ask(private, address, "POST", json={"k": 2}).json()["event_id"]
+    assert "the query is empty" in ask(private, f"{address}/{event}").text
     no_list = {"data": "x" * 400_000}
     refused(ask(private, "/gradio_api/call/info", "POST", json=no_list), 400)
     unknown = {"data": [], "fn_index": 99999, "session_hash": "s" * 11}
@@ -262,39 +230,17 @@ def test_nothing_is_logged_of_what_was_sent(private: Server) -> None:
     assert "Traceback" not in private.log.read_text()[before:]
 
 
-def raw(private: Server, content: bytes) -> bytes:
-    """The beginning of the answer to whatever is sent."""
-    with closing(socket.create_connection(("127.0.0.1", private.port), 30)) as line:
-        line.sendall(content)
-        return line.recv(100)
-
-
-def test_nonsense_on_the_line_stops_nobody(private: Server) -> None:
-    head = "POST /gradio_api/call/info HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\n"
-    for sent in (
-        b"\0" * 100,
-        b"GET /" + b"x" * 70_000 + b"\r\n",
-        f"{head}Transfer-Encoding: Chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".encode(),
-        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n",
-        b"GET http://evil.example/config HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-        b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n\r\n",
-        b"CONNECT evil.example:443 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-        b"GET /api/v1/health HTTP/1.0\r\n\r\n",
-    ):
-        assert raw(private, sent).startswith(b"HTTP/1.1 4")
-    assert private.get("health")["complete"]
-
-
-def test_the_page_has_its_own_files_alone(private: Server) -> None:
+def test_page_paths_do_not_leave_the_folder(private: Server) -> None:
     for path in (
         "..%2fmain.py", "../main.py", "%2e%2e/main.py", "..\\main.py", "/etc/passwd",
         "%2fetc%2fpasswd", "", ".", "a%00b", "%c0%ae%c0%ae/main.py", "a/" * 5000,
     ):  # fmt: skip
-        reply = raw(private, f"GET /page/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        assert reply.startswith(b"HTTP/1.1 404"), path
+        with closing(socket.create_connection(("127.0.0.1", private.port), 30)) as line:
+            line.sendall(f"GET /page/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert line.recv(100).startswith(b"HTTP/1.1 404"), path
 
 
-def test_uploaded_names_and_contents_do_no_harm(private: Server) -> None:
+def test_uploads_lose_paths_and_metadata(private: Server) -> None:
     key = private.post("collections/new")["collection"]
     file, exif = io.BytesIO(), Image.Exif()
     exif[0x010E] = "a secret place"  # where the image was taken
@@ -331,7 +277,5 @@ def test_the_opening_of_a_huge_archive_can_be_stopped(private: Server, tmp_path:
     answer = private.post("collections/open", place=str(tmp_path / "huge.zip"))
     assert answer["stage"] == "opening"
     key = {"collection": answer["collection"]}
-    reply, deadline = private.http.post("collections/stop", json=key), time.monotonic() + SECONDS
-    while reply.status_code == 200 and time.monotonic() < deadline:
-        reply = private.http.get("collections/progress", params=key)
-    assert reply.status_code == 410
+    private.post("collections/stop", **key)
+    until(lambda: private.http.get("collections/progress", params=key).status_code == 410, SECONDS)

@@ -1,4 +1,4 @@
-"""Attacks on a server that others reach: their limits, and what they may not name."""
+"""Attacks on a public server: limits per client, and places that visitors may not name."""
 
 import itertools
 import json
@@ -33,15 +33,12 @@ BURST, WAITING = 20, 10
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path) -> Iterator[Server]:
-    public = ("--host", "0.0.0.0", "--allow-host", "polyview.example", "--mcp")
-    allow = ("--allow-pack", "owner/allowed")
-    folder, proxies = (
-        tmp_path_factory.mktemp("server"),
-        {"FORWARDED_ALLOW_IPS": "127.0.0.1,127.0.0.99"},
-    )
+    options = ("--pack", tiny_pack, "--host", "0.0.0.0", "--allow-host", "polyview.example")
+    options += ("--mcp", "--allow-pack", "owner/allowed")
+    proxies = {"FORWARDED_ALLOW_IPS": "127.0.0.1,127.0.0.99"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adapter, "MAX_WAITING", WAITING)
-        with hosted(folder, "--pack", tiny_pack, *public, *allow, **proxies) as app:
+        with hosted(tmp_path_factory.mktemp("server"), *options, **proxies) as app:
             yield app
 
 
@@ -54,13 +51,13 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client(server: Server, address: str) -> httpx.Client:
-    """A client with an address of its own, one of loopback's many."""
+    """A client at one of the many loopback addresses."""
     transport = httpx.HTTPTransport(local_address=address)
     return httpx.Client(transport=transport, base_url=server.url, timeout=60)
 
 
 def exhaust(ask_once: Callable[[], httpx.Response]) -> int:
-    """Asks until it is refused for the rate; how often it was answered before."""
+    """Repeats a request until it is refused for its rate; returns the number of answers."""
     for count in range(200):
         reply = ask_once()
         if reply.status_code == 429:
@@ -69,14 +66,13 @@ def exhaust(ask_once: Callable[[], httpx.Response]) -> int:
     raise AssertionError("nothing was refused")
 
 
-def test_strangers_may_not_use_the_machine(server: Server, tiny_pack: Path) -> None:
+def test_visitors_may_not_use_the_machine(server: Server, tiny_pack: Path) -> None:
     place = str(tiny_pack / "gallery")
     for path, values, status, sentence in (
         ("collections/open", {"place": place}, 403, "only the app's owner chooses"),
         ("collections/stop", {}, 403, "owner"),
         ("collections/resume", {}, 403, "owner"),
-        ("packs/look", {"address": str(tiny_pack)}, 400, "not a pack that may be loaded"),
-        ("packs/fetch", {"address": "owner/other"}, 400, "not a pack that may be loaded"),
+        ("packs/fetch", {"address": str(tiny_pack)}, 400, "not a pack that may be loaded"),
         ("packs/fetch", {"address": "tinyclip"}, 403, "only by the app's owner"),
         ("packs/fetch", {"address": "openai/x", "kind": "clip"}, 403, "only by the app's owner"),
     ):
@@ -100,7 +96,7 @@ def test_requests_of_one_client_are_bounded(server: Server) -> None:
 
 
 @pytest.mark.usefixtures("strict")
-def test_clients_behind_a_proxy_that_is_named_are_told_apart(server: Server) -> None:
+def test_clients_behind_a_trusted_proxy_are_counted_separately(server: Server) -> None:
     with client(server, "127.0.0.99") as proxy, client(server, "127.0.0.98") as stranger:
 
         def visit(line: httpx.Client, visitor: str) -> httpx.Response:
@@ -108,7 +104,7 @@ def test_clients_behind_a_proxy_that_is_named_are_told_apart(server: Server) -> 
 
         exhaust(lambda: visit(proxy, "203.0.113.1"))
         assert visit(proxy, "203.0.113.2").status_code == 200
-        # from anybody else the header means nothing
+        # other senders are not trusted with the header
         visitors = itertools.count()
         exhaust(lambda: visit(stranger, f"203.0.113.{next(visitors) % 200}"))
 
@@ -129,18 +125,7 @@ def test_open_requests_of_one_client_are_bounded(server: Server) -> None:
 
 
 @pytest.mark.usefixtures("strict")
-def test_slow_bodies_hold_nobody(server: Server) -> None:
-    head = b"POST /api/v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
-    with ExitStack() as held:
-        for _ in range(access.MAX_OPEN):
-            line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.9", 0))
-            held.enter_context(line).sendall(head)  # and no body, for which it waits
-        with client(server, "127.0.0.10") as other:
-            assert other.get("/api/v1/search", params={"q": "a red circle"}).status_code == 200
-
-
-@pytest.mark.usefixtures("strict")
-def test_uploads_count_as_many_requests(server: Server) -> None:
+def test_uploads_count_as_several_requests(server: Server) -> None:
     content = bytes(9_000_000)
     with client(server, "127.0.0.8") as crowd:
         made = crowd.post("/api/v1/collections/new").json()["collection"]
@@ -153,7 +138,7 @@ def test_uploads_count_as_many_requests(server: Server) -> None:
     assert all(int(reply.headers["retry-after"]) <= wait for reply in late)
 
 
-def test_collections_of_uploads_are_bounded_and_secret(
+def test_uploads_are_bounded_and_their_keys_are_secret(
     server: Server, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with client(server, "127.0.0.12") as crowd:
@@ -166,7 +151,7 @@ def test_collections_of_uploads_are_bounded_and_secret(
     assert not any(key in logged for key in keys)
 
 
-def test_waiting_questions_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_requests_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     run, all_sent = adapter.Endpoint.run, threading.Event()
 
     def wait_and_run(*values: Any) -> Any:
@@ -191,9 +176,7 @@ def test_waiting_questions_are_bounded(server: Server, monkeypatch: pytest.Monke
     assert [each.result().status_code for each in replies] == [200] * WAITING
 
 
-def test_one_client_does_not_take_all_turns(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_client_cannot_take_all_slots(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     run, others_answered = adapter.Endpoint.run, threading.Event()
 
     def wait_and_run(endpoint: adapter.Endpoint, *values: Any) -> Any:
@@ -204,14 +187,14 @@ def test_one_client_does_not_take_all_turns(
     with client(server, "127.0.4.1") as crowd, ThreadPoolExecutor(WAITING + 2) as pool:
         try:
             sent = [pool.submit(crowd.get, "/api/v1/packs") for _ in range(WAITING + 2)]
-            assert not wait(sent, 1).done
+            assert not wait(sent, 0.5).done
             assert server.get("search", q="a red circle")["hits"]
         finally:
             others_answered.set()
         assert [each.result().status_code for each in sent] == [200] * len(sent)
 
 
-def test_slow_uploads_refusals_and_assistants_hold_no_slot(server: Server) -> None:
+def test_slow_uploads_refusals_and_mcp_clients_hold_no_slot(server: Server) -> None:
     head = "POST /api/v1/collections/file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000"
     call = {"name": "packs", "arguments": {}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
@@ -223,7 +206,7 @@ def test_slow_uploads_refusals_and_assistants_hold_no_slot(server: Server) -> No
             line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.4.2", 0))
             stack.enter_context(line).sendall(f"{head}\r\n\r\n".encode())
         assert visitor.get("/api/v1/packs").status_code == 200
-        # an assistant behind a proxy: Gradio repeats its headers in a request of its own
+        # an MCP client behind a proxy: Gradio copies its headers to an internal request
         proxy = stack.enter_context(client(server, "127.0.0.99"))
         pool = stack.enter_context(ThreadPoolExecutor(access.MAX_TOGETHER + 1))
         sent = [
@@ -234,7 +217,7 @@ def test_slow_uploads_refusals_and_assistants_hold_no_slot(server: Server) -> No
         assert not [text for text in texts if '"isError":false' not in text]
 
 
-def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfetched_answers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a bound, the guard fetches and discards the oldest answer."""
     monkeypatch.setattr(gradio_queue, "MAX_UNFETCHED", 3)
     fetched: list[str] = []
@@ -262,7 +245,7 @@ def test_answers_that_are_never_fetched_are_dropped(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("strict")
-def test_questions_without_an_answer_are_bounded_for_each_client(server: Server) -> None:
+def test_unfetched_answers_are_bounded_for_each_client(server: Server) -> None:
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
         sent = [line.post(ADDRESS, json=body) for _ in range(gradio_queue.MAX_UNFETCHED_EACH)]
@@ -273,9 +256,7 @@ def test_questions_without_an_answer_are_bounded_for_each_client(server: Server)
         assert line.post(ADDRESS, json=body).status_code == 200
 
 
-def test_a_measurement_of_one_client_does_not_stop_others(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurements_of_several_clients(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
     def measure(_: Retriever, method: str) -> Collapse:
@@ -315,7 +296,7 @@ def test_a_public_space(tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.Mon
     with hosted(tmp_path, "--pack", tiny_pack, "--host", "0.0.0.0", **space) as server:
 
         def visit(visitor: str, host: str = "owner-space.hf.space") -> httpx.Response:
-            # as the Hub's proxies forward it, the last of which is near
+            # the chain of addresses that the Hub's proxies send
             forwarded = f"198.51.100.1, {visitor}, 10.16.3.4"
             return server.http.get("health", headers={"Host": host, "X-Forwarded-For": forwarded})
 

@@ -1,4 +1,4 @@
-"""Questions and answers: what is asked with, filters, unknown words, what is known beside."""
+"""Questions and answers: terms, filters, unknown words, remarks."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def ask(retriever: Retriever, words: str, method: str = "mv_vse") -> Answer:
     return answer(retriever, Question(words), method, 5)
 
 
-def test_terms_are_read_and_described() -> None:
+def test_queries_are_parsed_and_described() -> None:
     for text, expected in {
         "a t-shirt, 3:15 pm": [(1, "a t-shirt, 3:15 pm")],
         "2: dog + beach - people": [(2, "dog"), (1, "beach"), (-1, "people")],
@@ -48,7 +48,7 @@ def test_terms_are_read_and_described() -> None:
         assert parse(" ".join(describe(parse(text), typed=True))) == parse(text)
 
 
-def test_a_query_that_makes_no_sense_is_refused() -> None:
+def test_queries_that_cannot_be_parsed() -> None:
     for text, sentence in {
         "dog +": 'no words after "+"',
         "dog - + cat": 'no words after "-"',
@@ -65,7 +65,7 @@ def test_a_query_that_makes_no_sense_is_refused() -> None:
 def test_images_of_the_collection_and_others_find_captions(retriever: Retriever) -> None:
     own = answer(retriever, Question(image_id=6), "vse_infty", 3)
     sent = answer(retriever, Question(image=draw(6)[0]), "vse_infty", 3)
-    assert sent.hits[0].image_id == 6  # which is no answer to itself
+    assert sent.hits[0].image_id == 6  # `own` leaves image 6 out
     assert [hit.score for hit in own.hits][:2] == [hit.score for hit in sent.hits][1:]
     assert len(own.captions) == 3
     assert own.captions == sent.captions
@@ -74,23 +74,16 @@ def test_images_of_the_collection_and_others_find_captions(retriever: Retriever)
 
 
 def test_terms_are_added_image_first_examples_last(many_retriever: Retriever) -> None:
-    """What is asked with is no answer to itself."""
+    """Query images and examples are left out of the answer."""
 
     def image(image_id: int, weight: float) -> Term:
         return Term(image=many_retriever.open(image_id), weight=weight)
 
+    words, examples = "a bar - a circle", [Term("a bar"), image(5, 1), image(3, -0.5)]
     for question, spec, terms in (
         (Question(image_id=7), "mv_vse+vse_infty", [image(7, 1)]),
-        (
-            Question("a bar - a circle", image_id=6, weight=2.5),
-            "mv_vse",
-            [image(6, 2.5), *parse("a bar - a circle")],
-        ),
-        (
-            Question("a bar", more=(5,), less=(3,)),
-            "mv_vse",
-            [Term("a bar"), image(5, 1), image(3, -0.5)],
-        ),
+        (Question(words, image_id=6, weight=2.5), "mv_vse", [image(6, 2.5), *parse(words)]),
+        (Question("a bar", more=(5,), less=(3,)), "mv_vse", examples),
         (Question("a bar - a bar"), "mv_vse", parse("a bar - a bar")),
     ):
         read = question.terms(many_retriever)
@@ -109,7 +102,7 @@ def test_terms_are_added_image_first_examples_last(many_retriever: Retriever) ->
     assert [t.weight for t in Question(more=(3, 4), weight=9).terms(many_retriever)] == [0.5] * 2
 
 
-def test_the_truth_is_known_of_captions(many_retriever: Retriever) -> None:
+def test_right_images_of_captions_are_marked(many_retriever: Retriever) -> None:
     images = many_retriever.collection.images
     caption = images[5].captions[1]
     expected = {image.image_id for image in images if caption in image.captions}
@@ -124,7 +117,7 @@ def test_the_truth_is_known_of_captions(many_retriever: Retriever) -> None:
         assert {hit.satisfies for hit in hits} == ({True, False} if satisfied else {None})
 
 
-def test_filters_join_facts_by_and_values_by_or(many_retriever: Retriever, tmp_path: Path) -> None:
+def test_facts_are_joined_by_and_values_by_or(many_retriever: Retriever, tmp_path: Path) -> None:
     collection = many_retriever.collection
     light = {i for i in range(IMAGES) if SETTINGS[i % 3] != "sand"}
     assert filter_ids(collection, {"setting": ["sky", "dusk"]}) == light
@@ -145,15 +138,13 @@ def test_filters_join_facts_by_and_values_by_or(many_retriever: Retriever, tmp_p
             filter_ids(images, {fact: [value]})
 
 
-def test_unknown_and_unread_words_are_named(retriever: Retriever) -> None:
+def test_unknown_words_and_cut_texts_are_reported(retriever: Retriever) -> None:
     assert remark(retriever, "a red circle") == ""
     longest = retriever.info.tokenizer.max_length
     assert remark(retriever, "a " * 5000) == f"Only the first {longest} words were read."
     results = ask(retriever, "a Crcle beside a\tqwertyuiop", "vsepp")
-    assert [(item.word, item.nearest) for item in results.unknown] == [
-        ("Crcle", ["circle"]),
-        ("qwertyuiop", []),
-    ]
+    nearest = {item.word: item.nearest for item in results.unknown}
+    assert nearest == {"Crcle": ["circle"], "qwertyuiop": []}
     assert "“qwertyuiop”" in results.remark
     words = " ".join(["x" * 9000, *(f"word{i}" for i in range(50))])
     named = ask(retriever, words, "vsepp").unknown
@@ -161,7 +152,7 @@ def test_unknown_and_unread_words_are_named(retriever: Retriever) -> None:
     assert max(len(item.word) for item in named) <= 40
 
 
-def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
+def test_synonyms_replace_unknown_words(scenes: Retriever) -> None:
     for method in scenes.runtime.methods:
         lacking, known = ask(scenes, LACKING, method), ask(scenes, KNOWN, method)
         assert (lacking.hits, lacking.matches) == (known.hits, known.matches)
@@ -172,7 +163,7 @@ def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
     assert not known.remark
     assert scenes.reworded(" Two LABRADORS, on a hill! ") == "Two dogs, on a mountain!"
     unknown = scenes.runtime.reader.read(LACKING).unknown
-    assert list(unknown.values()) == list(READINGS)  # as measured
+    assert list(unknown.values()) == list(READINGS)  # the words that were typed
     results = ask(scenes, "2: labradors + a hill - a photo")
     assert results.hits == ask(scenes, "2: dogs + a mountain - a picture").hits
     assert [word.read_as for word in results.unknown] == ["dogs", "mountain", "picture"]
@@ -183,12 +174,12 @@ def test_a_word_is_read_as_one_that_means_the_same(scenes: Retriever) -> None:
     assert lit[0] == lit[1]
 
 
-def test_only_unknown_things_are_refused(scenes: Retriever) -> None:
+def test_only_unknown_nouns_refuse_an_answer(scenes: Retriever) -> None:
     for words, matches in {
-        "a cute dog": True,  # a word that only describes refuses nothing
+        "a cute dog": True,  # an unknown adjective
         "some fluffy cats": True,
         "adorable fluffy": False,
-        "a truck and a telescope": False,  # an unknown thing
+        "a truck and a telescope": False,  # an unknown noun
     }.items():
         results = ask(scenes, words, scenes.methods.best)
         assert results.matches is matches
@@ -202,7 +193,7 @@ def test_unsupported_aspects(scenes: Retriever) -> None:
     values = json.loads((BUNDLED / "scenes/pack.json").read_text("utf-8"))
     values["methods"]["pvse"]["metrics"]["values"]["foil_replaced_relation"] = 81.0
     better = parse_info(values, scenes.info.folder)
-    photos = read_info(BUNDLED / "photos")  # whose foils were not measured
+    photos = read_info(BUNDLED / "photos")  # without metrics of foils
     for query, aspects in {
         "a cow LEFT of a dog": ["sides"],
         "a kite, higher up than a fox": ["sides"],

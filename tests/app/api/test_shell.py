@@ -1,4 +1,4 @@
-"""Search from a shell and from Python, over a folder with a broken and a HEIC file in it."""
+"""Search from a shell and from Python, over a folder with a broken file and a HEIC file."""
 
 import json
 import os
@@ -44,16 +44,18 @@ def arguments(photos: Path, many_pack: Path) -> list[str]:
     return [WORDS, "--gallery", str(photos), "--pack", str(many_pack), "--device", "cpu"]
 
 
-def test_paths_and_scores_come_a_line_each_and_nothing_is_read_twice(
+def test_lines_of_scores_and_paths(
     arguments: list[str],
     photos: Path,
     many_pack: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    assert main([f"@{photos / '4.png'}", *arguments[1:], "-k", "1"]) == 0
+    assert capsys.readouterr().out.endswith("4.png\n")
     assert main(arguments) == 0
     printed = capsys.readouterr()
-    monkeypatch.delattr(Runtime, "pixel_features")
+    monkeypatch.delattr(Runtime, "pixel_features")  # all images are stored
     with Library(many_pack, photos, device="cpu") as library:
         results = library.search(WORDS)
     assert len(results) == 7  # the HEIC file is read, the broken one not
@@ -66,7 +68,7 @@ def test_paths_and_scores_come_a_line_each_and_nothing_is_read_twice(
     assert [hit["score"] for hit in hits] == pytest.approx([item.score for item in results[:3]])
 
 
-def test_paths_are_ended_by_zeros_and_the_best_is_lit(
+def test_paths0_and_explain(
     arguments: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lit = tmp_path / "lit.png"
@@ -78,7 +80,7 @@ def test_paths_are_ended_by_zeros_and_the_best_is_lit(
         assert image.size == plain.size
 
 
-def test_a_mistake_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([" ", *arguments[1:]]) == 2
     for changed, reply in (
         (["--gallery", "none/here"], "none/here"),
@@ -93,12 +95,7 @@ def test_a_mistake_is_one_line(arguments: list[str], capsys: pytest.CaptureFixtu
         assert reply in printed.err.splitlines()[-1]
 
 
-def test_an_image(arguments: list[str], photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"@{photos / '4.png'}", *arguments[1:], "-k", "1"]) == 0
-    assert capsys.readouterr().out.endswith("4.png\n")
-
-
-def test_a_shell_is_told_that_nothing_matches(
+def test_unknown_words_and_no_match(
     bundled_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("POLYVIEW_CACHE", str(bundled_cache))
@@ -106,7 +103,6 @@ def test_a_shell_is_told_that_nothing_matches(
     assert main(["asdfgh qwerty", *arguments]) == 1
     printed = capsys.readouterr()
     assert "no image matches" in printed.err
-    assert len(printed.out.splitlines()) == 1
     assert "“asdfgh” is unknown to this pack" in printed.err
     main(["a doggy", *arguments, "--json"])
     printed = capsys.readouterr()
@@ -118,7 +114,7 @@ def test_a_shell_is_told_that_nothing_matches(
 def test_interrupt_and_closed_pipe(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as pipe:  # closing it raises if something was not flushed
+    with os.fdopen(writer, "w") as pipe:  # closing raises if the buffer is not empty
         monkeypatch.setattr(sys, "stdout", pipe)
         assert main(arguments) == 0
     monkeypatch.undo()
@@ -130,7 +126,7 @@ def test_interrupt_and_closed_pipe(arguments: list[str], monkeypatch: pytest.Mon
     assert main(arguments) == 130
 
 
-def test_python_gets_the_same_evidence_for_words_and_images(photos: Path, many_pack: Path) -> None:
+def test_evidence_and_comparisons_from_python(photos: Path, many_pack: Path) -> None:
     with Library(many_pack, photos, method="mv_vse", device="cpu") as library:
         for query in (WORDS, "2: a bar - red", photos / "3.png"):
             best = library.search(query, 1)[0]

@@ -1,4 +1,4 @@
-"""Evidence of answers adds up to what a search finds, and lies where the words' objects are."""
+"""Evidence adds up to the scores of a search, and is located at the words' objects."""
 
 import numpy as np
 import pytest
@@ -12,35 +12,27 @@ from polyview.export.pack.reading import read_info
 
 SCENES = BUNDLED / "scenes"
 TEXT = "a dog is higher in the picture than a top hat"
-# with the number of terms that have a weight
+# queries, and the number of terms with a nonzero weight
 QUERIES = {TEXT: 1, "2: a dog + grass - 0.5: people": 3, "dog + dog": 1, "dog - dog": 0}
 IMAGES = [303, 0, 303]
 
 
 def sums(results: QueryEvidence) -> np.ndarray:
-    """What the evidence adds up to: (n,), or (n, V)."""
+    """The sums of the evidence: (n,), or (n, V) per view."""
     whole, cells = results.whole_sentence.sum((-2, -1)), results.cells.sum((-3, -2, -1))
     return np.asarray(results.base + whole + cells)
 
 
-def own_scores(retriever: Retriever, query: str, spec: str) -> np.ndarray:
-    """The scores of `IMAGES`, by the methods themselves."""
-    names, scores = spec.split("+"), np.zeros(len(IMAGES))
-    for name in names:
-        method = retriever.methods[name]
-        for row, image_id in enumerate(IMAGES):
-            image = retriever.views([image_id], name)
-            for term in parse(query):
-                score = float(method.score(image, retriever.views(term.words, name)))
-                scores[row] += term.weight * score / len(names)
-    return scores
-
-
 @pytest.mark.parametrize("spec", [*read_info(SCENES).methods, "mvam+avse+vsepp"])
 def test_evidence_adds_up_to_the_score(scenes: Retriever, spec: str) -> None:
+    names = spec.split("+")
     for query, count in QUERIES.items():
-        results = explain(scenes, parse(query), spec, IMAGES)
-        expected = own_scores(scenes, query, spec)
+        results, expected = explain(scenes, parse(query), spec, IMAGES), np.zeros(len(IMAGES))
+        for name in names:
+            for term in parse(query):
+                text, images = scenes.views(term.words, name), scenes.views(IMAGES, name)
+                scores = scenes.methods[name].score(images, text)[:, 0].numpy()
+                expected += term.weight * scores / len(names)
         np.testing.assert_allclose(results.scores, expected, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
         assert results.grid == (7, 7)
@@ -65,7 +57,7 @@ def test_evidence_of_views_adds_up_to_their_scores(scenes: Retriever, name: str)
 
 
 @pytest.mark.parametrize("name", ["mv_vse", "avse"])
-def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, name: str) -> None:
+def test_evidence_of_an_image_and_words(scenes: Retriever, name: str) -> None:
     terms = [Term(image=scenes.open(303), weight=2.0), Term("snow")]
     results = explain(scenes, terms, name, [303, 12])
     assert [(term.words, term.count) for term in results.terms] == [("", 0), ("snow", 1)]
@@ -75,8 +67,8 @@ def test_a_picture_and_words_are_explained_as_one_question(scenes: Retriever, na
 
 
 @pytest.mark.parametrize(("name", "share"), [("mv_vse", 0.95), ("avse", 0.9)])
-def test_a_word_is_found_where_its_object_is(scenes: Retriever, name: str, share: float) -> None:
-    """In scenes with two things that are there once and have a name of one known word."""
+def test_evidence_of_a_word_is_at_its_object(scenes: Retriever, name: str, share: float) -> None:
+    """In scenes with two unique objects whose names are one known word."""
     known, hits = scenes.runtime.reader.known, []
     for image_id, image in enumerate(load_gallery(SCENES).images[:40]):
         names = [entry.name for entry in image.objects]

@@ -1,4 +1,4 @@
-"""Evidence of a CLIP: exact, on patches and words; where there is no map; how it is drawn."""
+"""Evidence of a CLIP: sums, patches and words, missing maps, drawing."""
 
 import sqlite3
 from contextlib import closing
@@ -24,7 +24,7 @@ TEXT = "a red dog"
 
 @pytest.fixture
 def clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retriever:
-    """Five images, of which the features of two stay in memory."""
+    """Five images; the features of two stay in memory."""
     monkeypatch.setattr(encode, "RECENT", 2)
     for i in range(5):
         draw(i)[0].save(tmp_path / f"{i}.png")
@@ -33,7 +33,7 @@ def clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retriever:
     return retriever
 
 
-def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None:
+def test_evidence_of_patches_and_words_adds_up(clip: Retriever) -> None:
     method, query = clip.methods["clip"], clip.parts(TEXT, "clip")
     for hit in find(clip, TEXT, "clip", 5):
         why = evidence.explain(clip, TEXT, hit.image_id, "clip")
@@ -44,14 +44,12 @@ def test_evidence_lies_on_patches_and_words_and_adds_up(clip: Retriever) -> None
         table = method.evidence(clip.parts([hit.image_id], "clip"), query).cells[0]  # (65, M)
         special = sorted(clip.read(TEXT).special)
         words = [column for column in range(table.shape[1]) if column not in special]
-        expected = table[1:, words]  # the first row is the summary's
+        expected = table[1:, words]  # the first row is that of the summary token
         np.testing.assert_allclose(cells.reshape(64, 3), expected, atol=1e-4)
         assert np.abs(cells).max() > 1e-3
 
 
-def test_what_a_summary_adds_has_no_location(
-    clip: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_summaries_have_no_location(clip: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
     for term, count in ((Term(TEXT), len(clip.read(TEXT).words)), (Term(image=clip.image(1)), 65)):
         cells = torch.rand(1, 65, count, generator=random)
@@ -64,7 +62,7 @@ def test_what_a_summary_adds_has_no_location(
         assert total == pytest.approx(float(split.score), rel=1e-5)
 
 
-def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> None:
+def test_the_store_has_sums_and_memory_has_recent_features(clip: Retriever, tmp_path: Path) -> None:
     with closing(sqlite3.connect(next(tmp_path.rglob("gallery.sqlite")))) as database:
         sizes = database.execute("SELECT rows, length(data) FROM vectors").fetchall()
     assert set(sizes) == {(1, 4 * 128)}
@@ -76,7 +74,7 @@ def test_a_gallery_keeps_sums_and_few_rows(clip: Retriever, tmp_path: Path) -> N
     assert list(encoder.features(images, "clip", cached_only=True)) == [0, 4]
 
 
-def test_where_all_is_a_summary_there_is_no_map(clip: Retriever) -> None:
+def test_a_summary_alone_has_no_map(clip: Retriever) -> None:
     one, zeros = np.ones(1), np.zeros((1, 8, 8))
     terms = (QueryTerm(words="dog", weight=1, count=1),)
     summary = QueryEvidence(one, terms, ("dog",), zeros[..., None], zeros, one)
@@ -89,17 +87,8 @@ def test_positive_evidence_keeps_its_colours_and_negative_evidence_is_orange() -
     image = Image.new("RGB", (90, 60), (40, 200, 120))
     evidence = np.array([[0.4, 0.0, -0.4]])
     shaded = np.asarray(darken(image, evidence, (0, 0, 1, 0.5)), int)
-    assert shaded[15, 2].tolist() == pytest.approx([40, 200, 120], abs=3)  # for
-    assert shaded[15, 45].max() < 100  # neither
+    assert shaded[15, 2].tolist() == pytest.approx([40, 200, 120], abs=3)  # positive
+    assert shaded[15, 45].max() < 100  # zero: dark
     red, green, blue = shaded[15, 87].tolist()
-    assert red > green > blue  # against: orange
-    assert shaded[50].tolist() == [shaded[50, 0].tolist()] * 90  # not seen by the encoder
-
-
-@pytest.mark.parametrize("cell", [(0, 0), (3, 5), (6, 6)])
-def test_the_strongest_cell_is_the_brightest(cell: tuple[int, int]) -> None:
-    evidence = np.full((7, 7), 0.001)
-    evidence[cell] = 0.5
-    shaded = np.asarray(darken(Image.new("RGB", (140, 70), "white"), evidence))
-    y, x = np.unravel_index(shaded.sum(axis=-1, dtype=int).argmax(), shaded.shape[:2])
-    assert (y * 7 // 70, x * 7 // 140) == cell
+    assert red > green > blue  # negative: orange
+    assert shaded[50].tolist() == [shaded[50, 0].tolist()] * 90  # outside the box

@@ -1,6 +1,5 @@
-"""The view-collapse meter and the view lens, beside plain loops."""
+"""The collapse meter and the view lens, compared with plain loops."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import Mock
@@ -20,8 +19,7 @@ from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
 from tests.app.conftest import IMAGES, find, finish
 from tests.app.many import ADDED
-
-SECONDS = 60
+from tests.app.serving import until
 
 
 def unit(*shape: int) -> torch.Tensor:
@@ -46,7 +44,7 @@ METHODS = {"mv_vse": MVVSE(4, 4, MVVSEConfig(8)), "mvam": MVAM(4, 4, 8, views=3)
 
 
 def loop_wins(method: Method, images: Views, texts: Views, rows: Sequence[int]) -> list[float]:
-    """Each text's win goes to the best view of its own image, in equal parts if there are ties."""
+    """Wins of each view: a text's best view of its own image; ties share the win."""
     wins = [0.0] * images.embeddings.shape[1]
     for text, row in enumerate(rows):
         scores = method.view_scores(images[[row]], texts[[text]]).flatten().tolist()
@@ -94,13 +92,13 @@ def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.M
 
 
 def finished(retriever: Retriever, name: str) -> Reading:
-    deadline = time.monotonic() + SECONDS
-    while not (
-        (reading := collapse.measure_in_background(retriever, name)).result or reading.problem
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return reading
+    """Waits for the collapse meter of a method."""
+
+    def ended() -> Reading | None:
+        reading = collapse.measure_in_background(retriever, name)
+        return reading if reading.result or reading.problem else None
+
+    return until(ended)
 
 
 def test_without_captions(many_retriever: Retriever, many_pack: Path, tmp_path: Path) -> None:
@@ -113,7 +111,7 @@ def test_without_captions(many_retriever: Retriever, many_pack: Path, tmp_path: 
     assert result.similarity is not None
 
 
-def test_failures_are_told(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_reported(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collapse, "measure", Mock(side_effect=RuntimeError("out of memory")))
     reading = finished(many_retriever, "mvam")
     assert reading.problem == "the views could not be compared: out of memory"
@@ -129,25 +127,17 @@ WEIGHTS = {
 }
 
 
-def scored_alone(retriever: Retriever, name: str, weights: list[float]) -> dict[int, float]:
-    """Each image's score, one image at a time, from its views as they are stored."""
-    method, query = retriever.methods[name], retriever.views(TEXT, name)
-    ids = retriever.gallery(name).ids()
-    views = retriever.gallery(name).views(ids)
-    scores = {}
-    for image_id, rows in zip(ids.tolist(), views.embeddings, strict=True):
-        lensed = [w * row for w, row in zip(weights, rows, strict=True)]
-        if not method.views_add_up:
-            lensed = [row for w, row in zip(weights, lensed, strict=True) if w]
-        scores[image_id] = float(method.score(Views(torch.stack(lensed)[None]), query))
-    return scores
-
-
 @pytest.mark.parametrize("name", WEIGHTS)
 @torch.inference_mode()
 def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name: str) -> None:
     results = search_weighted(many_retriever, TEXT, name, WEIGHTS[name], 7)
-    alone = scored_alone(many_retriever, name, WEIGHTS[name])
+    method, query = many_retriever.methods[name], many_retriever.views(TEXT, name)
+    alone = {}  # the scores of the images, computed one at a time
+    for image_id in many_retriever.gallery(name).ids().tolist():
+        views = many_retriever.gallery(name).views([image_id]).embeddings[0]
+        pairs = zip(WEIGHTS[name], views, strict=True)
+        rows = [weight * row for weight, row in pairs if weight or method.views_add_up]
+        alone[image_id] = float(method.score(Views(torch.stack(rows)[None]), query))
     order = sorted(alone, key=lambda i: -alone[i])
     assert [hit.image_id for hit in results.hits] == order[:7]
     plain = find(many_retriever, TEXT, name, 1000)
@@ -158,7 +148,6 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
     assert results.stayed == len(set(order[:7]) & set(before[:7]))
     assert results.searched == len(before)
     if name == "mv_vse":  # of two views that are left the better one wins, under its own number
-        method, query = many_retriever.methods[name], many_retriever.views(TEXT, name)
         images = many_retriever.gallery(name).views(order[:7])
         first, _, last = method.view_scores(images, query)[..., 0]
         assert [hit.view for hit in results.hits] == torch.where(first / 2 > last, 0, 2).tolist()
@@ -171,9 +160,7 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
 
 
 @torch.inference_mode()
-def test_of_many_cells_those_that_a_word_chose_are_listed(
-    scenes: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_of_late_interaction(scenes: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     text, image_id = "a dog and a red car on the beach", 303
     answer = describe_views(scenes, image_id, "late", text, {})
     words = scenes.views(text, "late").embeddings[0]

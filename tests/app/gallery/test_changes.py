@@ -1,4 +1,4 @@
-"""A folder that changes between two starts is searched as if it had been indexed from scratch."""
+"""After any change of its files, a folder is searched as if it was indexed anew."""
 
 import hashlib
 import io
@@ -23,7 +23,7 @@ from tests.app.pretended import METHODS, Pretended, indexed
 
 # the last one is not UTF-8
 NAMES = ("a.png", "b.jpg", "c/d.webp", "c/e.gif", "f.bmp", os.fsdecode(b"g\xe9.tiff"))
-CLIP, BROKEN = 4, 5  # of six contents, one is an animation, and one is no image
+CLIP, BROKEN = 4, 5  # numbers of contents: an animation, and a text file
 FRAMES = 3
 STEPS = st.lists(
     st.tuples(
@@ -50,7 +50,7 @@ def content(number: int, kind: str = "PNG") -> bytes:
 
 
 def shown(folder: Path, index: Index) -> dict[str, list[tuple[str, list[float]]]]:
-    """What each method finds: files in the gallery's order, and their views."""
+    """The files and views of each method's gallery, in its order."""
     images = from_folder(folder).images
     results = {}
     for name, gallery in index.images.items():
@@ -63,7 +63,7 @@ def shown(folder: Path, index: Index) -> dict[str, list[tuple[str, list[float]]]
 
 
 class Folder:
-    """A folder of images that changes, its cache, and what must be known of it."""
+    """A folder of images that changes, its cache, and the files that the cache knows."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.cache = root / "photos", root / "cache"
@@ -74,7 +74,7 @@ class Folder:
         self._time = 10**18
 
     def write(self, name: str, data: bytes) -> None:
-        """Makes or replaces a file, which gets a time of its own."""
+        """Writes a file with a new modification time."""
         path = self.root / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
@@ -82,7 +82,7 @@ class Folder:
         os.utime(path, ns=(self._time, self._time))
 
     def change(self, step: str, name: str, other: str, number: int) -> None:
-        """One of the steps above."""
+        """Applies one of `STEPS`."""
         source, target = self.root / name, self.root / other
         if step == "write":
             self.write(name, content(number))
@@ -97,11 +97,11 @@ class Folder:
             self.compare()
 
     def index(self, runtime: Pretended | None = None) -> Index:
-        """The filled index, by the usual runtime or by another."""
+        """Fills an index with a runtime, by default `self.runtime`."""
         return indexed(self.root, self.cache, runtime or self.runtime)
 
     def compare(self) -> None:
-        """Indexes, and compares with an index that knows nothing yet."""
+        """Fills an index, and compares it with an index over an empty cache."""
         files = {name: self.root / name for name in NAMES if (self.root / name).is_file()}
         if not files:
             return
@@ -112,7 +112,7 @@ class Folder:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hashlib, "file_digest", reading)
             patch.setattr(encode, "read_frames", decoding)
-            patch.setattr(store, "_UNSURE_NS", 0)  # what was just written is old enough
+            patch.setattr(store, "_UNSURE_NS", 0)  # so that new files count as unchanged
             index = self.index()
         new_contents = contents - self.known
         assert decoding.call_count == len(new_contents)
@@ -132,7 +132,7 @@ class Folder:
 
 
 INDEX = ("index", "", "", 0)
-CLIP_STEPS = [  # a clip is read, moved, copied, gone and back
+CLIP_STEPS = [  # a clip is read, moved, copied, deleted and written again
     ("write", "b.jpg", "", CLIP), INDEX, ("move", "b.jpg", "f.bmp", 0), INDEX,
     ("copy", "f.bmp", "c/d.webp", 0), INDEX, ("delete", "f.bmp", "", 0),
     ("delete", "c/d.webp", "", 0), INDEX, ("write", "b.jpg", "", CLIP),
@@ -162,25 +162,25 @@ def test_same_size_and_time_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     time.sleep(0.05)  # longer than a tick of the clock of file systems
     path.write_bytes(after)
     os.utime(path, ns=times)
-    for mode in (0o644, 0o600):  # another mode is no other content
+    for mode in (0o644, 0o600):  # a new mode changes the change time, but not the content
         path.chmod(mode)
         folder.index()
         assert folder.runtime.encoded == 2
 
 
-def test_another_pack_encodes_for_itself_and_shares_the_encoder(tmp_path: Path) -> None:
+def test_packs_share_the_features_of_one_encoder(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in range(3):
         folder.write(NAMES[number], content(number))
     retrained = Pretended(checksum="another pack")
     stranger = Pretended(checksum="a third pack", eye="another encoder")
-    for _ in range(2):  # nothing is computed again
+    for _ in range(2):  # the second time, nothing is computed
         for runtime, encoded in ((folder.runtime, 3), (retrained, 0), (stranger, 3)):
             folder.index(runtime)
             assert (runtime.encoded, runtime.heads) == (encoded, 3 * len(METHODS))
 
 
-def test_a_file_changed_while_read_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path)
     folder.write("a.png", content(0))
     honest = encode.read_frames

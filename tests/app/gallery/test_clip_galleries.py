@@ -1,4 +1,4 @@
-"""Galleries with clips: each is one hit by its best frame, and nothing of it is encoded twice."""
+"""Galleries with clips: frames, windows, and nothing is encoded twice."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,8 @@ from tests.app.clip_files import plain, write_animation
 from tests.app.conftest import finish
 from tests.app.pretended import Pretended, indexed
 
-TOGETHER = 4  # frames of a set
+TOGETHER = 4  # frames of a window
 GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(10)]
-
-
-def sets() -> Pretended:
-    return Pretended("a pack of sets", frames=TOGETHER)
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def test_frames_are_images_of_their_clip(moving: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(lime, torch.tensor([[0.0, 1, 0]] * 2), atol=0.02, rtol=0)
 
 
-def test_stopped_within_a_clip_nothing_of_it_is_shown(
+def test_a_clip_is_added_as_a_whole(
     moving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "SHARD", 1)  # the still is encoded before the clips
@@ -66,8 +62,8 @@ def test_stopped_within_a_clip_nothing_of_it_is_shown(
     assert finish(index).clips.keys() == {1, 2}
 
 
-def test_a_clip_has_a_row_per_window_and_an_image_one(moving: Path, tmp_path: Path) -> None:
-    runtime = sets()
+def test_a_clip_has_a_row_for_each_window(moving: Path, tmp_path: Path) -> None:
+    runtime = Pretended("a pack of sets", frames=TOGETHER)
     index = indexed(moving, tmp_path / "cache", runtime)
     clips, views = index.clips, index.images["one"].views
     assert {place: len(moments) for place, moments in clips.items()} == {1: 10, 2: TOGETHER}
@@ -81,7 +77,7 @@ def test_a_clip_has_a_row_per_window_and_an_image_one(moving: Path, tmp_path: Pa
     last = views([25]).embeddings[0, 0, 0]  # the mean of frames 6 to 9
     torch.testing.assert_close(last, torch.tensor(75 / 255), atol=0.02, rtol=0)
     torch.testing.assert_close(views([3]).embeddings[0], torch.ones(2, 3))
-    # a frame on the screen for twice as long counts twice and is encoded once
+    # a frame with twice the duration counts twice and is encoded once
     assert [moment.frame for moment in clips[2]] == [0, 1, 1, 2]
     assert [round(moment.seconds, 3) for moment in clips[2]] == [0.05, 0.15, 0.25, 0.35]
     assert runtime.encoded == 2 + 10 + 3
@@ -90,8 +86,9 @@ def test_a_clip_has_a_row_per_window_and_an_image_one(moving: Path, tmp_path: Pa
 
 
 def test_packs_of_sets_and_of_images_share_a_folder(moving: Path, tmp_path: Path) -> None:
-    """Each has its own frames and views; nothing is read again where they take turns."""
-    cache, still, together = tmp_path / "cache", Pretended(), sets()
+    """Each has its own frames and views; nothing is computed again if they alternate."""
+    cache, still = tmp_path / "cache", Pretended()
+    together = Pretended("a pack of sets", frames=TOGETHER)
     first = indexed(moving, cache, still)
     indexed(moving, cache, together)
     wider = Pretended("a pack of sets", frames=8)  # the same weights

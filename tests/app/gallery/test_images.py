@@ -1,4 +1,4 @@
-"""Opening images: what people have works, what would do harm is refused; and thumbnails of them."""
+"""Opening images: formats, attacks, memory; and thumbnails."""
 
 import errno
 import os
@@ -19,12 +19,12 @@ from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage, sweep
 from tests.app import hostile
 from tests.app.conftest import draw
 
-# The app has its own limit; main.py switches Pillow's warning off too.
+# the app has its own limit; main.py also disables Pillow's warning
 pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 
 
 @pytest.mark.parametrize("name", hostile.USABLE)
-def test_what_people_have_opens(tmp_path: Path, name: str) -> None:
+def test_usable_images(tmp_path: Path, name: str) -> None:
     image = open_image(hostile.write(tmp_path, name))
     assert image.mode == "RGB"
     assert max(image.size) <= 2048
@@ -34,7 +34,7 @@ def test_what_people_have_opens(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*hostile.REFUSED, "gone.png"])
-def test_what_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
+def test_refused_images(tmp_path: Path, name: str) -> None:
     path, why = tmp_path / name, "no longer"
     if name in hostile.REFUSED:
         path, why = hostile.write(tmp_path, name), hostile.REFUSED[name][1]
@@ -59,7 +59,7 @@ def test_blocks_of_a_gif_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path, content = tmp_path / "a.gif", hostile.commented(0)
     open_image(hostile.write(tmp_path, "animated.gif"))
     monkeypatch.setattr(images, "_MAX_BLOCKS", 100)
-    for extra in (b"\x01 " * 101, bytes(101)):  # blocks of a frame, and bytes that are skipped
+    for extra in (b"\x01 " * 101, bytes(101)):  # blocks of a frame, and skipped bytes
         path.write_bytes(content[:-2] + extra + b"\0;")
         with pytest.raises(ImageError, match="more than 100 blocks of data"):
             open_image(path)
@@ -67,7 +67,7 @@ def test_blocks_of_a_gif_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
 def test_headers_of_false_size(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HEIF is refused by libheif; AVIF is decoded, but one at a time."""
+    """Libheif refuses HEIF; AVIF is decoded under the lock for large images."""
     register_heif_opener()
     path, turn = tmp_path / f"a.{kind.lower()}", MagicMock()
     Image.new("RGB", (300, 200)).save(path, kind)
@@ -96,7 +96,7 @@ def test_large_jpegs_are_decoded_at_a_fraction(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["1", "CMYK", "I;16", "L", "LA", "P", "RGB", "RGBA"])
 def test_conversion_in_bands(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is the same as without bands."""
+    """The result is nearly the same without bands."""
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     values = np.add.outer(np.arange(216), np.arange(384))
@@ -124,10 +124,10 @@ def test_a_large_image_of_16_bits_takes_little_memory(tmp_path: Path) -> None:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
 
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is that from now on
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = peak()
     image = open_image(path)
-    assert peak() - before < 280  # MB; 500 if it were converted whole
+    assert peak() - before < 280  # MB; converting all pixels at once takes 500
     assert image.getpixel((9, 9)) == (85, 85, 85)
 
 

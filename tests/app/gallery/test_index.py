@@ -1,4 +1,4 @@
-"""The exact top-k: shortlist and exhaustive scoring agree, ties included."""
+"""Searches in galleries, compared with exhaustive scoring, ties included."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -43,7 +43,7 @@ def set_limits(patch: pytest.MonkeyPatch, half_from: int, clustered_from: int = 
 
 
 def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Tensor:
-    """Unit vectors; `tied` gives few different ones, near each other."""
+    """Random unit vectors; if `tied`, few distinct ones, close to each other."""
     values = rng.standard_normal(shape, np.float32)
     if tied:
         values = np.sign(values)
@@ -60,7 +60,9 @@ def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Te
     tied=st.booleans(),
     half=st.booleans(),
 )
-def test_every_rule(rule: str, seed: int, count: int, k: int, tied: bool, half: bool) -> None:
+def test_searches_by_every_rule(
+    rule: str, seed: int, count: int, k: int, tied: bool, half: bool
+) -> None:
     (method, views, words), rng = RULES[rule], np.random.default_rng(seed)
     items = units(rng, count, views, DIM, tied=tied)
     query = Views(units(rng, 1, words, DIM, tied=tied))
@@ -72,7 +74,7 @@ def test_every_rule(rule: str, seed: int, count: int, k: int, tied: bool, half: 
             part = items[start : start + 10]
             gallery.add(range(start, start + len(part)), part)
         results = gallery.search(query, k)
-        ids, values = gallery.scores(query)  # of what is kept, float16 or not
+        ids, values = gallery.scores(query)  # of the stored views, float16 or not
     scores = torch.from_numpy(values)
     best = scores.sort(descending=True, stable=True).indices[:k]
     assert ids.tolist() == list(range(count))
@@ -108,7 +110,7 @@ def test_kept_rows(expected: int, kept: tuple[str, int], monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("half_from", [0, 2**40])
 def test_searches_and_additions_take_turns(half_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search sees what was added before it, whichever way views are kept."""
+    """A search finds items that were added before, in float32 and float16."""
     set_limits(monkeypatch, half_from)
     items = units(np.random.default_rng(0), 2000, 3, 8)
     gallery = Gallery("images", PAIRS)
@@ -122,7 +124,7 @@ def test_searches_and_additions_take_turns(half_from: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("rule", ["best view", "best pair", "joined", "blocks"])
-def test_clusters_find_most_and_say_how_much(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_and_their_recall(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_limits(monkeypatch, 0, 0)
     (method, views, words), rng = RULES[rule], np.random.default_rng(1)
     near = units(rng, 40, 1, DIM)[torch.from_numpy(rng.integers(0, 40, 1500))]
@@ -139,7 +141,7 @@ def test_clusters_find_most_and_say_how_much(rule: str, monkeypatch: pytest.Monk
     results = [{hit.id for hit in gallery.search(q, 10)} for q in queries]
     assert sum(len(a & b) for a, b in zip(results, exact, strict=True)) >= 0.85 * 200
     assert len(gallery.search(queries[0], 1490)) == 1490  # more than clusters list
-    gallery.add(range(1490, 1500), items[1490:])  # comes later, and is found
+    gallery.add(range(1490, 1500), items[1490:])  # added later, and found
     late = {hit.id for q in queries for hit in gallery.search(q, 30) if hit.id >= 1490}
     expected = [np.argsort(-gallery.scores(q)[1])[:30].tolist() for q in queries]
     assert late == {item for best in expected for item in best if item >= 1490} != set()
@@ -180,7 +182,7 @@ def test_sampled_scores_follow_a_growing_gallery() -> None:
         np.testing.assert_allclose(gallery.sample_scores(query), gallery.scores(query)[1])
 
 
-def test_queries_share_the_processors_and_give_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_share_the_threads_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_TORCH_THREADS", 4)
     before = torch.get_num_threads()
     try:

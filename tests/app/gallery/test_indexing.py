@@ -1,4 +1,4 @@
-"""Filling the galleries: what is refused, what is remembered, and how far it is."""
+"""Filling galleries: refused files, stopping and resuming, progress, precomputed views."""
 
 import shutil
 import sqlite3
@@ -61,7 +61,7 @@ def counting(runtime: Runtime) -> Counting:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Six pictures, two of them in a folder below."""
+    """Six images, two of them in a subfolder."""
     folder = tmp_path / "photos"
     (folder / "trip").mkdir(parents=True)
     for i in range(6):
@@ -73,7 +73,7 @@ def fill(runtime: Counting, folder: Path, cache: Path) -> Index:
     return finish(Index(runtime, from_folder(folder), cache))  # type: ignore[arg-type]
 
 
-def test_refused_files_are_not_opened_again_unless_another_reader_does(
+def test_refused_files_are_opened_again_by_new_decoders_only(
     counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (photos / "broken.png").write_bytes((photos / "0.png").read_bytes()[:-40])
@@ -91,7 +91,7 @@ def test_refused_files_are_not_opened_again_unless_another_reader_does(
     assert len(again.refused) == 1
 
 
-def test_too_little_memory_is_not_remembered(
+def test_memory_errors_are_not_stored(
     counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -107,7 +107,7 @@ def test_too_little_memory_is_not_remembered(
 
 
 @pytest.mark.parametrize("stage", ["pictures", "captions"])
-def test_reading_stops_and_goes_on_where_it_was(
+def test_reading_stops_and_resumes(
     counting: Counting, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setattr(encode, "SHARD", 10)
@@ -118,7 +118,7 @@ def test_reading_stops_and_goes_on_where_it_was(
 
     def watch(progress: Progress) -> None:
         steps.append(progress)
-        if progress.stage == "pictures":  # what is reported is on the disk
+        if progress.stage == "pictures":  # reported files are on the disk
             assert not index.images_done.is_set()
             with closing(sqlite3.connect(next(tmp_path.rglob("gallery.sqlite")))) as db:
                 assert db.execute("SELECT COUNT(*) FROM files").fetchone()[0] >= progress.done
@@ -134,7 +134,7 @@ def test_reading_stops_and_goes_on_where_it_was(
         assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
         counting.texts = 0  # no captions are encoded yet
     index.start(steps.append)
-    index.start()  # it runs already
+    index.start()  # has no effect while it runs
     assert index.wait(60)
     assert (index.progress.stage, index.complete) == ("ready", True)
     done = [step.done for step in steps if step.stage == stage]
@@ -153,11 +153,9 @@ def test_reading_stops_and_goes_on_where_it_was(
         assert torch.equal(ours.views(ids).embeddings, theirs.views(ids).embeddings)
 
 
-def test_start_does_not_wait_for_a_long_last_step(
-    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_waits_briefly(unread: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "_START_SECONDS", 0.01)
-    index, reached, going_on = Index(runtime, from_pack(tiny_pack), tmp_path), Event(), Event()
+    index, reached, going_on = unread.index, Event(), Event()
 
     def watch(_: Progress) -> None:
         reached.set()
@@ -180,14 +178,12 @@ def test_start_does_not_wait_for_a_long_last_step(
     assert index.progress.stage == "ready"
     index.stop()
     steps: list[Progress] = []
-    index.start(steps.append)  # everything is read
+    index.start(steps.append)  # has no effect: everything is read
     index.join(30)
     assert not steps
 
 
-def test_progress_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(indexing, "time", Mock(**{"monotonic.side_effect": [9.0, 9.4, 9.6, 9.7]}))
@@ -201,30 +197,24 @@ def test_progress_on_a_terminal(
     assert out == "polyview: 5,000 images ready\n"
 
 
-def test_a_failure_is_told_and_ends_the_waiting(
-    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = Index(runtime, from_pack(tiny_pack), tmp_path)
+def test_failures_are_reported(unread: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = Mock(side_effect=RuntimeError("out of something"))
-    monkeypatch.setattr(runtime, "image_views", failing)
-    finish(index)
-    assert index.progress.stage == "failed"
-    assert "out of something" in str(index.progress)
+    monkeypatch.setattr(unread.runtime, "image_views", failing)
+    progress = finish(unread.index).progress
+    assert progress.stage == "failed"
+    assert "out of something" in str(progress)
 
 
-def test_large_galleries_are_clustered_and_answers_say_what_is_found(
-    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_large_galleries_are_clustered(
+    retriever: Retriever, unread: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("HALF_FROM", "HALF_SCORED_FROM", "CLUSTERED_FROM"):
         monkeypatch.setattr(index_module, limit, 0)
-    retriever, stages = Retriever(runtime, from_pack(tiny_pack), tmp_path), list[str]()
-    finish(retriever.index, lambda progress: stages.append(str(progress)))
-    assert f"finding clusters: 0 of {len(runtime.methods)}" in stages
-    monkeypatch.undo()
-    small = Retriever(runtime, from_pack(tiny_pack), tmp_path)
-    finish(small.index)
+    stages = list[str]()
+    finish(unread.index, lambda progress: stages.append(str(progress)))
+    assert f"finding clusters: 0 of {len(unread.methods)}" in stages
     name, question = retriever.methods.best, Question("a red circle")
-    results, exact = (answer(r, question, name, 5) for r in (retriever, small))
+    results, exact = (answer(r, question, name, 5) for r in (unread, retriever))
     assert (results.exact, exact.exact) == (False, True)
     assert results.remark == "Approximate: finds 100% of the ten best."
     assert [hit.image_id for hit in results.hits] == [hit.image_id for hit in exact.hits]
@@ -232,13 +222,13 @@ def test_large_galleries_are_clustered_and_answers_say_what_is_found(
 
 @pytest.fixture
 def pack(tiny_pack: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny pack with its views beside it, as bundled packs have them."""
+    """A copy of the tiny pack with precomputed views, as bundled packs have."""
     pack = shutil.copytree(tiny_pack, tmp_path / "pack")
     prepared.write(Runtime.load(pack, "cpu"), from_pack(pack))
     return pack
 
 
-def test_views_of_a_pack(pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_precomputed_views(pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     runtime, own = Counting(Runtime.load(pack, "cpu")), from_pack(pack)
     index = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
     assert (runtime.images, len(index)) == (0, IMAGES)
@@ -254,7 +244,7 @@ def test_views_of_a_pack(pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFi
         assert float(abs(scores - fresh).max()) < 1e-3
 
 
-def test_views_of_another_pack_are_ignored(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
+def test_precomputed_views_of_other_packs(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
     info, own, counting = load_info(pack), from_pack(pack), Counting(Runtime.load(pack, "cpu"))
     assert prepared.load(info, own) is not None
     assert prepared.load(info, replace(own, images=own.images[:-1])) is None

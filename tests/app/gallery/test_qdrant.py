@@ -1,4 +1,4 @@
-"""A gallery moves to Qdrant, and is ranked there as it is in this process."""
+"""Galleries in Qdrant: migration, and the same rankings as in this process."""
 
 import json
 import shutil
@@ -16,18 +16,18 @@ import torch
 from polyview.app import migrate
 from polyview.app.api.search import Question, answer
 from polyview.app.gallery import qdrant
-from polyview.app.gallery.images import ImageError, Refusal
+from polyview.app.gallery.images import ImageError
 from polyview.app.gallery.index import Gallery, Match
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.qdrant import Point, Points, QdrantError, QdrantGallery, open_points
-from polyview.app.gallery.scan import Collection, from_folder
+from polyview.app.gallery.scan import from_folder
 from polyview.app.packs.state import AppState
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import Settings
 from polyview.export.runtime import Runtime
-from polyview.models import Method, Views
+from polyview.models import Views
 from tests.app.clip_files import plain, write_animation
-from tests.app.conftest import IMAGES, draw, finish, maps_of, variant
+from tests.app.conftest import IMAGES, bundled_runtime, draw, finish, maps_of
 from tests.app.gallery.test_index import DIM, RULES, units
 
 
@@ -40,7 +40,7 @@ def points(tmp_path: Path) -> Iterator[Points]:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """A folder with seven images, one of them twice, a file that is none, and a clip."""
+    """A folder with seven images, a copy of one of them, a text file and a clip."""
     folder = tmp_path / "photos"
     (folder / "trip").mkdir(parents=True)
     for i in range(7):
@@ -49,18 +49,6 @@ def photos(tmp_path: Path) -> Path:
     (folder / "bad.png").write_text("no image")
     write_animation(folder / "moving.gif", [*map(plain, ("red", "blue"))])
     return folder
-
-
-def written(points: Points, items: torch.Tensor, method: Method) -> QdrantGallery:
-    """A gallery over items (N, V, D); the order of its ids is another than that of the images."""
-    count, views, dim = items.shape
-    width = method.row_dim(views, dim)
-    points.create({"m": width})
-    ids = [f"{(7919 * i + 13) % 65521:08x}-0000-4000-8000-{i:012x}" for i in range(count)]
-    rows = items.view(count, -1, width)
-    points.add([(i, {"m": own}, {}) for i, own in zip(ids, rows, strict=True)])
-    places = {point: place for place, point in enumerate(ids)}
-    return QdrantGallery(points, places, "m", method, (views, dim))
 
 
 def same(results: Sequence[Match], expected: Sequence[Match]) -> None:
@@ -72,15 +60,22 @@ def same(results: Sequence[Match], expected: Sequence[Match]) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_rankings_are_equal(rule: str, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
     (method, views, words), rng = RULES[rule], np.random.default_rng(len(rule))
-    items = units(rng, 30, views, DIM)
-    distant, local = written(points, items, method), Gallery("images", method)
+    items, local = units(rng, 30, views, DIM), Gallery("images", method)
     local.add(range(30), items)
+    width = method.row_dim(views, DIM)
+    points.create({"m": width})
+    # in another order than the images
+    ids = [f"{(7919 * i + 13) % 65521:08x}-0000-4000-8000-{i:012x}" for i in range(30)]
+    rows = items.view(30, -1, width)
+    points.add([(point, {"m": own}, {}) for point, own in zip(ids, rows, strict=True)])
+    places = {point: place for place, point in enumerate(ids)}
+    distant = QdrantGallery(points, places, "m", method, (views, DIM))
     assert (len(distant), distant.shape) == (30, (views, DIM))
     for k, only in ((1, None), (10, None), (100, None), (5, {3, 5, 29}), (5, set(range(2, 30)))):
         query = Views(units(rng, 1, words, DIM))
         same(distant.search(query, k, only), local.search(query, k, only))
-    ids, scores = distant.scores(query)
-    assert ids.tolist() == list(range(30))
+    image_ids, scores = distant.scores(query)
+    assert image_ids.tolist() == list(range(30))
     np.testing.assert_allclose(scores, local.scores(query)[1], atol=1e-6)
     chosen = [7, 3, 24]
     torch.testing.assert_close(distant.views(chosen).embeddings, items[chosen])
@@ -91,29 +86,23 @@ def test_rankings_are_equal(rule: str, points: Points, monkeypatch: pytest.Monke
         same(distant.search(query, 5), local.search(query, 5))
 
 
-def moved(
-    runtime: Runtime, collection: Collection, points: Points, cache: Path
-) -> tuple[int, list[Refusal]]:
-    index = finish(Index(runtime, collection, cache))
+def moved(runtime: Runtime, folder: Path, points: Points, cache: Path) -> tuple[int, list]:
+    """Migrates a folder; returns the number of written images, and the refused files."""
+    index = finish(Index(runtime, from_folder(folder), cache))
     written, _, refused = migrate.migrate(runtime, index, points)
     return written, refused
 
 
 def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
-    """What is kept, as another machine sees it."""
+    """A retriever over the collection in Qdrant, as on another machine."""
     collection, galleries = open_points(points)
     retriever = Retriever(runtime, collection, cache, galleries(runtime))
     finish(retriever.index)
     return retriever
 
 
-def test_a_folder_is_migrated_stopped_and_moved(
-    runtime: Runtime,
-    tiny_pack: Path,
-    photos: Path,
-    points: Points,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_migration_is_stopped_and_repeated(
+    runtime: Runtime, photos: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrate, "_PAGE", 4)
     add = points.add
@@ -121,7 +110,7 @@ def test_a_folder_is_migrated_stopped_and_moved(
     monkeypatch.setattr(index.encoder, "key", Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         migrate.migrate(runtime, index, points)
-    assert not points.exists()  # it is created with its first images
+    assert not points.exists()  # the collection is created with its first images
 
     def ending(part: Sequence[Point]) -> None:
         add(part)
@@ -129,51 +118,49 @@ def test_a_folder_is_migrated_stopped_and_moved(
 
     monkeypatch.setattr(points, "add", ending)
     with pytest.raises(KeyboardInterrupt):
-        moved(runtime, from_folder(photos), points, tmp_path)
+        moved(runtime, photos, points, tmp_path)
     monkeypatch.setattr(points, "add", add)
     assert len(list(points.payloads())) == 4
-    written, refused = moved(runtime, from_folder(photos), points, tmp_path)
+    written, refused = moved(runtime, photos, points, tmp_path)
     assert written == 3
     bad, clip = sorted(refused, key=lambda refused: refused.file)
     assert bad.file == "bad.png"
     assert clip.reason.startswith("moving.gif is a clip, which Qdrant galleries lack")
     (photos / "2.png").rename(photos / "trip/2.png")
-    assert moved(runtime, from_folder(photos), points, tmp_path)[0] == 1
+    assert moved(runtime, photos, points, tmp_path)[0] == 1
     distant = over(points, runtime, tmp_path)
     files = [image.file for image in distant.collection.images]
     assert files == ["0.png", "4.png", "6.png", *(f"trip/{i}.png" for i in (1, 2, 3, 5))]
     only = distant.collection.facts["folder"]["trip"]
     results = distant.search([Term("a bar")], "vsepp", 9, only)
     assert ({hit.image_id for hit in results.hits}, results.searched) == (set(only), 4)
-    other = Runtime.load(variant(tiny_pack, tmp_path / "pack", 9), "cpu")
+    other = bundled_runtime("clip_tiny")
     with pytest.raises(QdrantError, match="holds views of the pack"):
         over(points, other, tmp_path)
     with pytest.raises(QdrantError, match="migrate the images to another collection"):
-        moved(other, from_folder(photos), points, tmp_path)
+        moved(other, photos, points, tmp_path)
     (tmp_path / "clips").mkdir()
     shutil.copy(photos / "moving.gif", tmp_path / "clips")
     with pytest.raises(QdrantError, match="migrate the images to another collection"):
-        moved(other, from_folder(tmp_path / "clips"), points, tmp_path)
+        moved(other, tmp_path / "clips", points, tmp_path)
     assert len(list(points.payloads())) == 7
 
 
-def test_files_outside(runtime: Runtime, photos: Path, points: Points, tmp_path: Path) -> None:
+def test_unreachable_files(runtime: Runtime, photos: Path, points: Points, tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
     draw(9)[0].save(private / "secret.png")
-    moved(runtime, from_folder(photos), points, tmp_path)
+    moved(runtime, photos, points, tmp_path)
     (photos / "inner.png").symlink_to(private / "secret.png")
     point, known = next(iter(points.payloads()))
     vectors = {n: torch.from_numpy(points.fetch([point], n)[point][1]) for n in runtime.methods}
-    unknown = over(points, runtime, tmp_path)  # nobody named a folder
+    unknown = over(points, runtime, tmp_path)  # without `pictures`
     assert len(answer(unknown, Question("a bar"), "vsepp", 3).hits) == 3
     with pytest.raises(ImageError, match="cannot be reached from this machine; mount the folder"):
         unknown.open(0)
     points.pictures = photos
-    for file, why in (
-        ("missing.png", "cannot be reached"),
-        ("inner.png", "leads out of the gallery's folder"),
-    ):
+    reasons = {"missing.png": "cannot be reached", "inner.png": "leads out of the gallery's folder"}
+    for file, why in reasons.items():
         points.add([(point, vectors, {**known, "file": file})])
         distant = over(points, runtime, tmp_path)
         image_id = [image.file for image in distant.collection.images].index(file)
@@ -184,7 +171,7 @@ def test_files_outside(runtime: Runtime, photos: Path, points: Points, tmp_path:
     assert distant.open(0)
 
 
-def test_what_others_wrote_is_no_gallery(points: Points) -> None:
+def test_collections_of_other_programs_are_refused(points: Points) -> None:
     with pytest.raises(QdrantError, match=r"there is no collection .*; create it with python"):
         open_points(points)
     points.create({"vsepp": 4})
@@ -192,17 +179,13 @@ def test_what_others_wrote_is_no_gallery(points: Points) -> None:
         open_points(points)
     point = "00000000-0000-4000-8000-000000000001"
     known = {"facts": {}, "captions": [], "objects": [], "pack": "p", "shapes": {"vsepp": [1, 4]}}
-    for payload in (
-        {"text": "hello"},
-        known | {"file": "../x.png"},
-        known | {"file": "/etc/passwd"},
-    ):
+    for payload in ({"text": "hi"}, known | {"file": "../x.png"}, known | {"file": "/etc/passwd"}):
         points.add([(point, {"vsepp": torch.zeros(1, 4)}, payload)])
         with pytest.raises(QdrantError, match=r"was not written by python -m polyview migrate"):
             open_points(points)
 
 
-def test_the_command_fills_what_the_app_opens(
+def test_the_app_opens_what_migrate_writes(
     many_pack: Path,
     many_retriever: Retriever,
     tmp_path: Path,
@@ -223,9 +206,8 @@ def test_the_command_fills_what_the_app_opens(
     for spec in [*distant.methods, "vsepp+mv_vse"]:
         question = Question("a red circle beside a square - a bar")
         expected, hits = (answer(r, question, spec, 8).hits for r in (many_retriever, distant))
-        assert [hit.file for hit in hits] == [hit.file for hit in expected]
-        scores = [hit.score for hit in expected]
-        assert [hit.score for hit in hits] == pytest.approx(scores, abs=1e-4)
+        for hit, other in zip(hits, expected, strict=True):
+            assert (hit.file, hit.score) == (other.file, pytest.approx(other.score, abs=1e-4))
     assert distant.collection.facts == local.facts
     assert distant.collection.captions == local.captions
     assert maps_of(distant, 3, "mv_vse").shape == maps_of(many_retriever, 3, "mv_vse").shape
@@ -234,7 +216,7 @@ def test_the_command_fills_what_the_app_opens(
 
 @pytest.fixture
 def server() -> Iterator[SimpleNamespace]:
-    """A server that gives every request the same answer, and notes keys and bodies."""
+    """A server that gives every request the same answer, and records API keys and bodies."""
     state = SimpleNamespace(status=200, answer=b"", keys=set(), bodies=[])
 
     class Handler(BaseHTTPRequestHandler):
@@ -279,7 +261,7 @@ def test_an_absent_server_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
     assert error.startswith("polyview: Qdrant at qdrant://127.0.0.1:9/photos does not answer")
 
 
-def test_what_is_no_address_is_a_sentence() -> None:
+def test_wrong_addresses() -> None:
     places = ("host", "host/a/b", "/name", "host:port/name", "host/name?grpc=1")
     for text in (*(f"qdrant://{place}" for place in places), "http://host/name"):
         with pytest.raises(ValueError, match="names no collection"):

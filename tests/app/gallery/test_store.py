@@ -1,4 +1,4 @@
-"""The SQLite file of a gallery: several processes, killed ones, damaged and unusable files."""
+"""The SQLite file of a gallery: concurrent and killed processes, damaged and unusable files."""
 
 import hashlib
 import multiprocessing
@@ -24,7 +24,7 @@ FORKING.set_forkserver_preload([__name__])
 
 
 def vector(space: str, digest: bytes) -> np.ndarray:
-    """The only right rows (3, 40) of a content in a space."""
+    """The correct rows (3, 40) of a content in a space."""
     seed = hashlib.sha256(space.encode() + digest).digest()
     return np.random.default_rng(list(seed)).standard_normal((3, 40)).astype(np.float32)
 
@@ -64,7 +64,7 @@ class Place:
             self.add(name)
 
     def add(self, name: int) -> None:
-        """Writes a file; of each two numbers, both have the same content."""
+        """Writes a file; numbers 2n and 2n + 1 have the same content."""
         (self.photos / f"{name}.png").write_bytes(f"image {name // 2}".encode())
 
     def start(self, seed: int) -> ForkServerProcess:
@@ -77,7 +77,7 @@ class Place:
         return process
 
     def check(self, whole: bool = False) -> None:
-        """Reported contents of existing files are stored; all stored vectors are right."""
+        """Asserts that reported contents are stored, and that all stored vectors are correct."""
         digests = {digest_of(path) for path in self.photos.iterdir()}
         lines = self.report.read_text().split("\n")[:-1]  # the last may be half a line
         reported = {bytes.fromhex(line) for line in lines} & digests
@@ -111,7 +111,7 @@ def test_killed_at_any_moment(tmp_path: Path, times: int) -> None:
     whole, name = time.perf_counter() - began, IMAGES
     for seed in range(times):
         for path in chance.sample(sorted(place.photos.iterdir()), IMAGES // 2):
-            path.unlink()  # so that rows are deleted, and their room is used again
+            path.unlink()  # so that rows are deleted, and their space is used again
         for _ in range(IMAGES // 2):
             place.add(name := name + 1)
         other = place.start(-seed) if seed % 3 == 2 else None
@@ -131,7 +131,7 @@ CLIP = Content(KEY, moments=(Moment(0.5, 1),))
 
 
 def save(store: Store, path: Path, content: Content = CLIP) -> None:
-    """Saves a file, as read long after it was written, with vectors."""
+    """Saves a file with vectors, as if it was read ten seconds after writing."""
     stamp = Stamp.of(path)
     vectors = {"views": {content.digest: np.arange(6, dtype=np.float32).reshape(2, 3)}}
     store.save(vectors, {path.name: (stamp, stamp.mtime_ns + 10**10, content)})  # type: ignore[arg-type]
@@ -144,10 +144,10 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: Path) -> None:
+def test_results_are_stored_while_their_file_exists(tmp_path: Path, photo: Path) -> None:
     store, stamp = Store(tmp_path / "gallery"), Stamp.of(photo)
     store.save({}, {photo.name: (stamp, stamp.mtime_ns + 10**9, CLIP)})
-    assert store.files({photo.name: stamp}) == {}  # it may have changed without a new time
+    assert store.files({photo.name: stamp}) == {}  # it may have changed with the same time stamp
     save(store, photo)
     store.save({"captions": {"a dog": np.ones((1, 3), np.float32)}})
     assert store.files({photo.name: stamp}) == {photo.name: CLIP}
@@ -155,7 +155,7 @@ def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: P
     [rows] = store.load("views", [KEY]).values()
     assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert store.load("other views", [KEY]) == {}
-    store.prune(tmp_path, [])  # the file exists, although nobody named it
+    store.prune(tmp_path, [])  # the file exists, though it is not listed
     assert store.load("views", [KEY])
     changed = Content(b"b" * 32)
     save(store, photo, changed)
@@ -169,7 +169,7 @@ def test_what_is_kept_comes_back_until_the_file_is_gone(tmp_path: Path, photo: P
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "version"])
-def test_a_damaged_file_is_made_anew(
+def test_a_damaged_file_is_replaced(
     tmp_path: Path, photo: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "gallery/gallery.sqlite"
@@ -196,7 +196,7 @@ def test_a_gallery_in_memory(tmp_path: Path, photo: Path, caplog: pytest.LogCapt
     store = Store(tmp_path / "gallery")
     save(store, photo)
     save(store, photo)
-    assert store.load("views", [KEY])  # in memory
+    assert store.load("views", [KEY])  # stored in memory
     assert caplog.text.count("cannot be used") == 1
 
 
@@ -209,7 +209,7 @@ def test_an_unusable_cache_is_replaced(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_connections_make_one_new_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """SQLite refuses at once, without its wait, if two connections switch a file to WAL."""
+    """SQLite fails without waiting if two connections switch a file to WAL."""
     for number in range(8):
         with ThreadPoolExecutor(4) as pool:
             stores = [Store(tmp_path / str(number)) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Frames of clips: which are taken and when; clips that lie, end early or attack their decoder."""
+"""Frames of clips: their choice and times; truncated, damaged and hostile clips."""
 
 import struct
 import sys
@@ -41,7 +41,7 @@ def check_found_again(path: Path, moment: Moment, image: Image.Image) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm"])
-def test_a_frame_of_each_second_is_taken_and_found_again(tmp_path: Path, suffix: str) -> None:
+def test_one_frame_of_each_second_is_chosen(tmp_path: Path, suffix: str) -> None:
     """Twelve seconds at four frames a second."""
     names = [list(COLOURS)[second // 4] for second in range(12)]
     frames = [plain(name) for name in names for _ in range(4)]
@@ -55,7 +55,7 @@ def test_a_frame_of_each_second_is_taken_and_found_again(tmp_path: Path, suffix:
 
 @pytest.mark.parametrize("suffix", ANIMATIONS)
 def test_frames_of_an_animation_and_of_a_set(tmp_path: Path, suffix: str) -> None:
-    """Each one once; of a set, as in training, those in the middle of equal times."""
+    """Each frame is chosen once; a set has frames in the middle of equal slots, as in training."""
     path = write_animation(tmp_path / f"a{suffix}", [*map(plain, COLOURS)], [400, 1500, 500])
     results = frames_of(path)
     assert [moment.frame for moment, _ in results] == [0, 1, 2]
@@ -71,7 +71,7 @@ def test_frames_of_an_animation_and_of_a_set(tmp_path: Path, suffix: str) -> Non
         check_found_again(tmp_path / f"a{suffix}", *result)
 
 
-def test_the_fallback_of_an_animated_png_is_no_frame(tmp_path: Path) -> None:
+def test_the_default_image_of_an_animated_png_is_no_frame(tmp_path: Path) -> None:
     path, [first, *others] = tmp_path / "a.png", [plain(colour) for colour in COLOURS]
     first.save(path, save_all=True, append_images=others, duration=500, default_image=True)
     results = frames_of(path)
@@ -90,8 +90,8 @@ def test_a_still_image_is_no_clip(tmp_path: Path, suffix: str) -> None:
     assert (moment, colour_of(image)) == (None, "red")
 
 
-def test_times_are_those_that_the_file_states(tmp_path: Path) -> None:
-    """Of four seconds, at two rates."""
+def test_times_of_a_variable_frame_rate(tmp_path: Path) -> None:
+    """Four seconds, two at a low and two at a high rate."""
     ticks = [*range(0, 200, 50), *range(200, 400, 10)]
     path = write_video(tmp_path / "a.mp4", GREY, 100, ticks)
     results = frames_of(path, 16)
@@ -104,14 +104,14 @@ def test_times_are_those_that_the_file_states(tmp_path: Path) -> None:
     check_found_again(path, *results[11])
 
 
-def test_a_long_clip_has_64_frames_all_over(tmp_path: Path) -> None:
+def test_a_long_clip_has_64_evenly_spaced_frames(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", [plain("red", (16, 16))] * 70, rate=1)
     seconds = [moment.seconds for moment, _ in frames_of(path)]
     np.testing.assert_allclose(seconds, (np.arange(MAX_FRAMES) + 0.5) * 70 / MAX_FRAMES, atol=1e-6)
 
 
 def test_key_frames_of_a_very_long_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two minutes with a key frame every ten seconds: the one before the middle of each slot."""
+    """Two minutes with a key frame every ten seconds, which are all chosen."""
     path = write_video(tmp_path / "a.mp4", [plain("red", (16, 16))] * 600, rate=5, g="50")
     monkeypatch.setattr(video, "ALL_PIXELS", 1)
     with av.open(str(path)) as container:
@@ -126,7 +126,7 @@ def test_a_video_is_upright(tmp_path: Path) -> None:
     path = turned(write_video(tmp_path / "a.mp4", [image] * 5))
     _, upright = frames_of(path)[0]
     assert upright.size == (48, 64)
-    assert colour_of(upright.crop((28, 4, 44, 60))) == "blue"  # its top is on the right now
+    assert colour_of(upright.crop((28, 4, 44, 60))) == "blue"  # the former top
     assert colour_of(upright.crop((4, 4, 20, 60))) == "red"
 
 
@@ -143,7 +143,7 @@ def refusal_of(path: Path) -> str:
 def test_large_frames_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "a.mp4", [plain("red", (2560, 1440))])
     assert [image.size for _, image in frames_of(path)] == [(1024, 576)]
-    if sys.platform == "linux":  # other systems bound no addresses
+    if sys.platform == "linux":  # other systems do not limit the address space
         monkeypatch.setattr(video, "MEMORY", 64 * 2**20)
         refusal_of(path)
 
@@ -193,7 +193,7 @@ def test_animations_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "or 1 million pixels in all; save it as MP4" in refusal_of(path)
 
 
-def test_a_clip_that_is_cut_off_is_found_by_what_is_there(tmp_path: Path) -> None:
+def test_truncated_clips(tmp_path: Path) -> None:
     noise = np.random.default_rng(5).integers(0, 255, (40, 48, 64, 3), np.uint8)
     path = write_video(tmp_path / "cut.mkv", map(Image.fromarray, noise), g="5")
     content = path.read_bytes()
@@ -203,7 +203,7 @@ def test_a_clip_that_is_cut_off_is_found_by_what_is_there(tmp_path: Path) -> Non
     refusal_of(path)
 
 
-def test_what_cannot_be_used_is_refused_and_opens_nothing(tmp_path: Path) -> None:
+def test_refused_clips(tmp_path: Path) -> None:
     for name, codec in (("empty.mkv", "libx264"), ("song.mp4", "aac")):
         with av.open(str(tmp_path / name), "w") as container:
             container.add_stream(codec, 44100 if codec == "aac" else 5)
@@ -222,7 +222,7 @@ def test_what_cannot_be_used_is_refused_and_opens_nothing(tmp_path: Path) -> Non
         refusal_of(tmp_path / "a.mp4")
 
 
-def test_damage_is_a_sentence_or_passed_over(tmp_path: Path) -> None:
+def test_damaged_clips_are_read_or_refused(tmp_path: Path) -> None:
     rng, frames = np.random.default_rng(7), [plain((9 * i, 90, 255 - 9 * i)) for i in range(20)]
     for suffix in (".mp4", ".mkv", *ANIMATIONS[:3]):
         write = write_animation if suffix in ANIMATIONS else write_video

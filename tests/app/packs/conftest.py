@@ -1,4 +1,4 @@
-"""An app over the tiny pack, and the Hub of the export's tests."""
+"""The state of a private app over the tiny pack, and the Hub of the export tests."""
 
 from pathlib import Path
 

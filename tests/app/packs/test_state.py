@@ -1,4 +1,4 @@
-"""What stays open, what makes room, and what is said of what is gone."""
+"""Open packs, collections and uploads: limits, sharing, messages for closed ones."""
 
 import os
 import tempfile
@@ -49,9 +49,7 @@ def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyP
             ask()
 
 
-def test_one_thread_at_a_time_reads_an_upload(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_thread_reads_an_upload(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     key, go_on, read = upload(state), threading.Event(), Index._read_files
 
     def wait_and_read(index: Index) -> None:
@@ -87,9 +85,7 @@ def test_one_thread_at_a_time_reads_an_upload(
     assert len(again.index) == 2
 
 
-def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_readings_stop_before_a_join(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     key, stopped = upload(state), list[bool]()
     indexes = [state.start_upload(key, pack).index for pack in ("", "scenes")]
     for index in indexes:
@@ -102,16 +98,6 @@ def test_all_readings_of_an_upload_are_stopped_before_one_is_awaited(
     monkeypatch.setattr(Index, "join", join)
     state.start_upload(key, "")
     assert stopped == [True, True]
-
-
-def test_a_file_is_listed_once_it_is_written(
-    state: AppState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = upload(state)
-    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=OSError("the disk is full")))
-    with pytest.raises(OSError, match="disk is full"):
-        state.uploads.add(key, "other.png", encoded(1))
-    assert len(state.uploads[key].files) == 1
 
 
 def test_a_missing_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,8 +114,12 @@ def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -
             limited.setattr(uploads, name, value)
             with pytest.raises(ValueError, match=r"no room for more files|files already"):
                 state.uploads.add(small, "1.png", b"123456")
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "write_bytes", Mock(side_effect=OSError("the disk is full")))
+        with pytest.raises(OSError, match="disk is full"):
+            state.uploads.add(small, "1.png", b"123456")
     assert len(state.uploads[small].files) == 1
-    (state.uploads[large].folder / "encoded").mkdir()  # what is computed of an upload counts
+    (state.uploads[large].folder / "encoded").mkdir()  # computed files count, too
     (state.uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
     monkeypatch.setattr(uploads, "ALL_BYTES", 100_000)
     state.sweep()
@@ -152,7 +142,7 @@ def test_peers_search_the_same_images(state: AppState) -> None:
     state.close()
 
 
-def test_a_log_that_is_no_file_is_not_read(state: AppState, tmp_path: Path) -> None:
+def test_a_pipe_as_training_log_is_not_read(state: AppState, tmp_path: Path) -> None:
     log = tmp_path / "training/vsepp/log.csv"
     log.parent.mkdir(parents=True)
     os.mkfifo(log)
@@ -165,7 +155,7 @@ def test_a_log_that_is_no_file_is_not_read(state: AppState, tmp_path: Path) -> N
     assert curves == [None]
 
 
-def test_strangers_open_no_other_pack_on_the_images(tiny_pack: Path, tmp_path: Path) -> None:
+def test_visitors_open_no_other_pack_on_the_images(tiny_pack: Path, tmp_path: Path) -> None:
     draw(1)[0].save(tmp_path / "x.png")
     settings = Settings(str(tiny_pack), tmp_path, "cpu", host="0.0.0.0")
     state = AppState(settings, tmp_path / "cache")
@@ -175,13 +165,13 @@ def test_strangers_open_no_other_pack_on_the_images(tiny_pack: Path, tmp_path: P
         state.retriever("scenes", key)
 
 
-def test_places_that_cannot_be_are_refused(state: AppState) -> None:
+def test_impossible_places_are_refused(state: AppState) -> None:
     for place in ("~nosuchuser/x", "x" * 5000):
         with pytest.raises(ValueError, match=r"\".*\" cannot be read \("):
             state.open_collection(place)
 
 
-def test_folders_and_packs_make_room(
+def test_open_folders_and_packs_are_bounded(
     state: AppState, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_FOLDERS", 2)
@@ -205,7 +195,7 @@ def test_folders_and_packs_make_room(
     state.close()
 
 
-def test_a_bundled_pack_without_images_opens_on_the_scenes(tmp_path: Path) -> None:
+def test_a_bundled_pack_without_images_searches_the_scenes(tmp_path: Path) -> None:
     state = AppState(Settings("clip_tiny", device="cpu"), tmp_path / "cache")
     assert state.first.info.name == "clip_tiny"
     assert len(state.first.collection.images) == 1000
@@ -213,7 +203,7 @@ def test_a_bundled_pack_without_images_opens_on_the_scenes(tmp_path: Path) -> No
     state.close()
 
 
-def test_a_pack_that_reads_no_images_searches_its_own_alone(
+def test_a_pack_of_features_searches_its_own_images_only(
     state: AppState, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     pack, sentence = shared_world(tmp_path_factory) / "pack", "reads no images"

@@ -1,4 +1,4 @@
-"""One tab of headless Chromium at the page, and what must never happen in it."""
+"""Tabs of headless Chromium that record script errors and requests to other machines."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Download, Locator, Page, Request, expect
+
+from tests.app.serving import Server
 
 DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
 PATIENCE = 60_000  # milliseconds
@@ -51,7 +53,7 @@ class Tab:
         self.page.on("request", self._request)
 
     def open(self, search: str = "", ready: str = ".tile canvas") -> None:
-        """Loads the page and waits for an answer with evidence, or for another element."""
+        """Loads the page and waits for the first element that matches `ready`."""
         self.page.goto(f"{self.home}/{search}")
         expect(self.page.locator(ready).first).to_be_visible()
 
@@ -64,8 +66,15 @@ class Tab:
         expect(self.page.locator(".tile canvas").first).to_be_visible()
 
     def button(self, name: str) -> Locator:
-        """The button that is called exactly so."""
+        """The button with exactly this name."""
         return self.page.get_by_role("button", name=name, exact=True)
+
+    def save(self, name: str) -> Download:
+        """Chooses a format in the menu Save; returns the download."""
+        self.page.locator("summary", has_text="Save").click()
+        with self.page.expect_download() as download:
+            self.button(name).click()
+        return download.value
 
     @property
     def tiles(self) -> Locator:
@@ -73,20 +82,20 @@ class Tab:
         return self.page.locator(".tile")
 
     def top(self, selector: str) -> float:
-        """How far below the window's top the first match begins, in pixels."""
+        """The distance from the window's top to the first match, in pixels."""
         box = self.page.locator(selector).first.bounding_box()
         assert box is not None
         return box["y"]
 
     def fits(self) -> bool:
-        """Whether nothing is wider than the window, and nothing moved while it was loaded."""
+        """Whether nothing is wider than the window, and the layout did not shift."""
         wide, shifts = self.page.evaluate(
             "[document.documentElement.scrollWidth - innerWidth, window.shifts]"
         )
         return wide <= 0 and shifts <= 0.05
 
     def serious(self) -> list[tuple[str, str]]:
-        """Rules of axe-core that are broken, and where."""
+        """Serious violations of axe-core's rules: the rule and the element."""
         return [
             (rule["id"], node["html"][:200])
             for rule in Axe().run(self.page).response["violations"]
@@ -104,7 +113,7 @@ class Tab:
 
 
 def pixels(canvas: Locator) -> tuple[np.ndarray, np.ndarray]:
-    """A canvas with evidence, and the image below: (height, width, 3) of 0 to 255 each."""
+    """A canvas with evidence and the image below it: (height, width, 3), 0 to 255."""
     seen = canvas.evaluate(PIXELS)
     shape = seen["height"], seen["width"], 4
     drawn, original = (
@@ -119,7 +128,7 @@ NewTab = Callable[..., Tab]
 
 @pytest.fixture
 def new_tab(browser: Browser) -> Iterator[NewTab]:
-    """Opens tabs in browser contexts of their own; at the end none may have complained."""
+    """Opens tabs in separate browser contexts; fails the test if a tab has complaints."""
     contexts = []
 
     def new(home: str, size: tuple[int, int] = DESKTOP, dark: bool = False) -> Tab:
@@ -133,3 +142,9 @@ def new_tab(browser: Browser) -> Iterator[NewTab]:
     for context, tab in contexts:
         context.close()
         assert not tab.complaints, tab.complaints
+
+
+@pytest.fixture
+def tab(new_tab: NewTab, bundled: Server) -> Tab:
+    """A desktop tab at the app over the bundled scenes."""
+    return new_tab(bundled.url)

@@ -1,4 +1,4 @@
-"""The collection menu in a browser: own files, two visitors, what is gone, folders, packs."""
+"""The collection menu, and the columns of Compare, in a browser over the pack of six methods."""
 
 import re
 from pathlib import Path
@@ -12,56 +12,34 @@ from tests.app.page.conftest import NewTab
 from tests.app.serving import Server
 
 pytestmark = pytest.mark.browser
-FILES = 12
 
 
 def open_menu(page: Page, server: Server, search: str = "") -> None:
-    """Opens the first page and its collection menu."""
+    """Opens the page and its collection menu."""
     page.goto(f"{server.url}/{search}")
     expect(page.locator(".tile img").first).to_be_visible()
     page.locator("#collection").click()
     expect(page.locator("#menu .card").first).to_be_visible()
 
 
-def send(page: Page, server: Server, name: str, first: int, count: int = FILES) -> None:
-    """Uploads drawn images, and waits until they are searched."""
-    open_menu(page, server)
+@pytest.mark.slow
+def test_uploads_are_searched_in_one_browser_only(private: Server, new_tab: NewTab) -> None:
+    page, other = (new_tab(private.url).page for _ in range(2))
+    open_menu(page, private)
     files = [
-        {"name": f"{name}-{i}.png", "mimeType": "image/png", "buffer": encoded(first + i)}
-        for i in range(count)
+        {"name": f"mine-{i}.png", "mimeType": "image/png", "buffer": encoded(i)} for i in range(12)
     ]
     page.locator("#own-files").set_input_files(files)  # type: ignore[arg-type]
     expect(page).to_have_url(re.compile("c=mine"))
     expect(page.locator("#reading progress")).to_have_count(0)
     page.fill("#query", "a red circle")
     page.press("#query", "Enter")
-    expect(page.locator(".tile img").first).to_be_visible()
-
-
-def labels(page: Page) -> list[str]:
-    """What the tiles are called, or why there are none."""
-    page.locator(".tile, #notes .problem").first.wait_for()
-    read = "all => all.map(each => each.ariaLabel || each.textContent)"
-    return page.locator(".tile, #notes .problem").evaluate_all(read)
-
-
-@pytest.mark.slow
-def test_two_visitors_do_not_see_each_others_files(private: Server, new_tab: NewTab) -> None:
-    item, other = (new_tab(private.url).page for _ in range(2))
-    send(item, private, "mine", 0)
-    send(other, private, "yours", 8)
-    for page, own, foreign in ((item, "mine-", "yours-"), (other, "yours-", "mine-")):
-        results = labels(page)
-        assert results
-        assert all(own in label and foreign not in label for label in results), results
-        assert "upload-" not in page.url
-    page = item
-    page.reload()
-    expect(page.locator(".tile img").first).to_be_visible()
-    assert all("mine-" in label for label in labels(page))
-    listed = private.get("collections")["collections"]
-    assert all(not each["key"].startswith("upload-") for each in listed)
-    other.goto(item.url.replace("c=mine", "c=upload-0123456789abcdef0123456789abcdef"))
+    for _ in range(2):
+        expect(page.locator(".tile[aria-label*='mine-']").first).to_be_visible()
+        expect(page.locator(".tile:not([aria-label*='mine-'])")).to_have_count(0)
+        page.reload()
+    assert "upload-" not in page.url
+    other.goto(page.url.replace("c=mine", "c=upload-0123456789abcdef0123456789abcdef"))
     expect(other.locator(".gone")).to_contain_text("upload the files again")
 
 
@@ -90,7 +68,7 @@ def test_a_link_to_uploads_of_another_browser(private: Server, new_tab: NewTab) 
 def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_path: Path) -> None:
     draw(0)[0].convert("RGB").resize((1200, 900)).save(tmp_path / "drawn.jpg")
     content = (tmp_path / "drawn.jpg").read_bytes()
-    for i in range(250):  # other bytes behind the image: other files of the same look
+    for i in range(180):  # bytes after the image give each file its own content
         (tmp_path / f"drawn-{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
     (tmp_path / "notes.png").write_text("no image")
     page = new_tab(private.url).page
@@ -125,3 +103,36 @@ def test_the_pack_in_use_is_checked(private: Server, new_tab: NewTab) -> None:
     menu = page.locator("#menu")
     expect(menu).to_contain_text("preprocesses images and texts", timeout=200_000)
     expect(menu.locator("li", has_text="normalisation")).to_contain_text("✓")
+
+
+def test_columns_of_compare(private: Server, new_tab: NewTab) -> None:
+    first, second = draw(5)[1]
+    query, tab = f"a {first} beside a {second}", new_tab(private.url)  # a caption
+    tab.open(f"?screen=compare&q={query}&methods=pvse,vse_infty,mvam%2Bavse", ".columns .tile img")
+    page, answer = tab.page, private.get("compare", q=query, methods="pvse,vse_infty,mvam+avse")
+    columns = page.locator(".column")
+    expect(columns).to_have_count(3)
+    for place, column in enumerate(answer["columns"]):
+        right = f"right at {column['best_true_rank']}"
+        expect(columns.nth(place).locator(".at")).to_contain_text(right)
+        tiles = columns.nth(place).locator(".tile")
+        ids = tiles.evaluate_all("tiles => tiles.map(tile => Number(tile.dataset.image))")
+        assert ids == [hit["image_id"] for hit in column["hits"]]
+        signs = tiles.evaluate_all(
+            "tiles => tiles.map(tile => tile.querySelector('.move')?.textContent.trim() ?? '')"
+        )
+        arrows = [
+            "new" if hit["new"] else f"{'▲' if hit['move'] > 0 else '▼'}{abs(hit['move'])}"
+            if hit["move"] else ""
+            for hit in column["hits"]
+        ]  # fmt: skip
+        assert signs == arrows
+        alone = {outcome["image_id"] for outcome in answer["only_found"][column["method"]]}
+        marked = tiles.evaluate_all(
+            "tiles => tiles.filter(tile => tile.querySelector('.badge'))"
+            ".map(tile => Number(tile.dataset.image))"
+        )
+        assert set(marked) == alone
+    page.get_by_label("Agreement of the methods").click()
+    cells = page.locator(".agreement table").first.locator("td")
+    expect(cells.nth(2)).to_have_text(f"{answer['overlap'][0][1]:.0%}".replace("%", " %"))

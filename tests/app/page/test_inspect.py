@@ -1,4 +1,4 @@
-"""Inspect over the bundled scenes and clips: words, views, lens, insides, how maps are drawn."""
+"""The dialog Inspect over the bundled scenes and clips: words, views, lens, inside, maps."""
 
 import re
 
@@ -15,14 +15,13 @@ KANGAROO = f"?q={QUERY.replace(' ', '+')}&words=1"
 
 
 def inspect(tab: Tab, search: str) -> None:
-    """Opens Explore and Inspect of the first hit."""
+    """Opens Explore, then Inspect for the first hit."""
     tab.open(search)
     tab.button("Inspect").click()
     expect(tab.page.locator("#inspect .caption").last).not_to_have_text("Loading…")
 
 
-def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
+def test_view_7_of_mvam_is_two_clicks_away(tab: Tab, new_tab: NewTab) -> None:
     tab.open()
     panel = tab.page.locator(".panel")
     panel.get_by_role("button", name="MVAM").click()
@@ -37,14 +36,13 @@ def test_two_clicks_lead_from_a_hit_to_view_7_of_mvam(bundled: Server, new_tab: 
     expect(tab.page.locator(".thumbs [aria-pressed=true]")).to_contain_text("7")
     tab.page.locator(".thumbs .view").nth(4).click()
     expect(tab.page).to_have_url(re.compile("view=4"))
-    other = new_tab(bundled.url)  # a link opens the same
+    other = new_tab(tab.home)  # a link opens the same
     other.page.goto(tab.page.url)
     expect(other.page.locator(".thumbs [aria-pressed=true]")).to_contain_text("5")
     expect(other.page.get_by_role("tab", name="Views")).to_be_focused()
 
 
-def test_strength_outline_and_colours_of_the_evidence(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
+def test_strength_outline_and_colours_of_the_evidence(tab: Tab, bundled: Server) -> None:
     inspect(tab, KANGAROO)
     expect(tab.page.locator("#inspect .word")).to_have_count(11)
     canvas = tab.page.locator("#inspect .stage canvas")
@@ -80,8 +78,7 @@ def test_strength_outline_and_colours_of_the_evidence(bundled: Server, new_tab: 
     assert (np.abs(evidence - (124, 58, 237)).sum(axis=2) < 30).any()  # violet
 
 
-def test_the_lens_and_insides_of_two_methods(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
+def test_the_lens_and_insides_of_two_methods(tab: Tab) -> None:
     inspect(tab, "?q=a+dog&method=avse&by=avse")
     dialog = tab.page.locator("#inspect")
     dialog.get_by_role("tab", name="Inside").click()
@@ -126,19 +123,16 @@ def test_every_tab(bundled: Server, new_tab: NewTab, size: tuple[int, int], dark
         expect(tab.page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
         assert tab.serious() == [], name
     expect(tab.page.locator(".thumbs .view")).to_have_count(16)
-    image, chooser = (
-        tab.page.locator(each).bounding_box() for each in ("#inspect .stage", "#inspect .side")
-    )
-    assert image is not None
-    assert chooser is not None
     if size != PHONE:  # side by side
-        assert image["x"] + image["width"] <= chooser["x"]
-        assert abs(image["y"] - chooser["y"]) < 60
+        image, chooser = tab.page.locator("#inspect .stage, #inspect .side").evaluate_all(
+            "parts => parts.map(part => part.getBoundingClientRect().toJSON())"
+        )
+        assert image["right"] <= chooser["left"]
+        assert abs(image["top"] - chooser["top"]) < 60
     assert tab.fits()
 
 
-def test_a_clip_has_a_moment_a_player_and_a_timeline(bundled: Server, new_tab: NewTab) -> None:
-    tab = new_tab(bundled.url)
+def test_a_clip_has_a_moment_a_player_and_a_timeline(tab: Tab) -> None:
     tab.open("?pack=scenes_moving")
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     expect(tab.tiles.first.locator(".badge")).to_contain_text(":0")

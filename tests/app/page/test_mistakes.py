@@ -1,4 +1,4 @@
-"""Mistakes in a browser: choose methods, brush ranks, open in Compare and Inspect, link, files."""
+"""The screen Mistakes in a browser: methods, ranks, links to Compare and Inspect, files."""
 
 import csv
 import io
@@ -10,14 +10,15 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.app.page.conftest import DESKTOP, PHONE, NewTab, Tab
-from tests.app.serving import Server
+from tests.app.serving import Server, until
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAIR = "?screen=mistakes&a=pvse&b=vse_infty"
 
 
 def opened(new_tab: NewTab, bundled: Server, search: str = PAIR, **window: Any) -> Tab:
-    """A tab with the screen, once its captions are listed."""
+    """Opens a tab with Mistakes after all captions are ranked."""
+    until(lambda: answer(bundled)["state"] == "ready", 200)
     tab = new_tab(bundled.url, **window)
     tab.open(search, ".captions .tile img")
     return tab
@@ -31,18 +32,11 @@ def texts(tab: Tab) -> list[str]:
     return tab.page.locator(".captions .link").all_inner_texts()
 
 
-def ranks(tab: Tab) -> list[tuple[int, int]]:
-    """The ranks by A and B of the captions that are listed."""
-    lines = tab.page.locator(".captions .key").all_inner_texts()
-    results = [re.findall(r"at (\d+) by", line) for line in lines]
-    return [(int(a), int(b)) for a, b in results]
-
-
 def count(cell: Locator) -> int:
     return int(cell.locator("b").inner_text().replace(",", ""))
 
 
-def test_two_methods_are_chosen(new_tab: NewTab, bundled: Server) -> None:
+def test_methods_cells_and_kinds_are_chosen(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, "?screen=mistakes", size=DESKTOP)
     page = tab.page
     expect(page.locator("h2")).to_contain_text("that VSE∞ finds and Late interaction misses")
@@ -78,7 +72,6 @@ def test_two_methods_are_chosen(new_tab: NewTab, bundled: Server) -> None:
     expect(page.get_by_label("Method A")).to_have_value("vse_infty")
 
 
-@pytest.mark.slow
 def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled)
     page, canvas = tab.page, tab.page.locator(".figures canvas")
@@ -94,7 +87,10 @@ def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
     expected = answer(bundled, cell="all", within=f"{low_a},{high_a},{low_b},{high_b}")
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} caption")
     assert 0 < expected["total"] < 500
-    assert all(low_a <= a <= high_a and low_b <= b <= high_b for a, b in ranks(tab))
+    for line in page.locator(".captions .key").all_inner_texts():
+        a, b = map(int, re.findall(r"at (\d+) by", line))
+        assert low_a <= a <= high_a
+        assert low_b <= b <= high_b
     expect(page.get_by_label("Lowest rank by PVSE")).to_have_value(str(low_a))
     page.reload()
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} caption")
@@ -107,7 +103,6 @@ def test_ranks_are_brushed_or_typed(new_tab: NewTab, bundled: Server) -> None:
     assert tab.serious() == []
 
 
-@pytest.mark.slow
 def test_captions_open_in_compare_images_in_inspect(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, f"{PAIR}&kind=counting")
     page, first = tab.page, answer(bundled, kind="counting")["captions"][0]
@@ -129,19 +124,13 @@ def test_captions_open_in_compare_images_in_inspect(new_tab: NewTab, bundled: Se
     expect(page.locator(".captions li").first).to_be_visible()
 
 
-@pytest.mark.slow
 def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, f"{PAIR}&cell=labels&k=5")
     page, expected = tab.page, answer(bundled, cell="labels", k=5)
-    files = {}
-    for kind in ("CSV", "JSON"):
-        page.locator("summary", has_text="Save").click()
-        with page.expect_download() as download:
-            tab.button(kind).click()
-        files[kind] = download.value.path().read_text("utf-8")
-    table = list(csv.DictReader(io.StringIO(files["CSV"])))
+    files = [tab.save(kind).path().read_text("utf-8") for kind in ("CSV", "JSON")]
+    table = list(csv.DictReader(io.StringIO(files[0])))
     assert [int(row["suspect"]) for row in table] == [r["suspect"] for r in expected["captions"]]
-    assert json.loads(files["JSON"])["captions"] == expected["captions"]
+    assert json.loads(files[1])["captions"] == expected["captions"]
     page.locator("summary", has_text="Save").click()
     content = {"name": "queries.csv", "mimeType": "text/csv", "buffer": b"a dog,3\na zebra,5"}
     page.locator("input[type=file][accept*=csv]").set_input_files(content)  # type: ignore[arg-type]
@@ -151,7 +140,6 @@ def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} captions")
 
 
-@pytest.mark.slow
 def test_a_phone(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, size=PHONE, dark=True)
     assert tab.top(".captions .tile") <= 260

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.app.conftest import draw
 from tests.app.page.conftest import NewTab, Tab
 from tests.app.serving import Serve, Server
-from tests.export.hub_server import Fault, HubState, Repo, running_hub
+from tests.export.hub_server import Fault, HubState, running_hub
 
 pytestmark = [pytest.mark.browser, pytest.mark.network, pytest.mark.slow]
 ADDRESS = "someone/drawn"
@@ -18,38 +18,31 @@ SLOW = "someone/slow"
 
 @pytest.fixture(scope="module")
 def hub(tiny_pack: Path) -> Iterator[HubState]:
-    """A Hub that holds the tiny pack."""
+    """A Hub with the tiny pack in two repositories."""
     with running_hub() as state:
         files = [file for file in tiny_pack.rglob("*") if file.is_file()]
         content = {str(file.relative_to(tiny_pack)): file.read_bytes() for file in files}
         for address in (ADDRESS, SLOW):
-            state.repos[address] = Repo(card={"license": "apache-2.0"})
-            state.repos[address].add_commit("main", content)
+            state.add(address, content, card={"license": "apache-2.0"})
         yield state
 
 
 @pytest.fixture(scope="module")
 def server(serve: Serve, hub: HubState, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """The app over drawn images, searched by the photographs pack, which asks that Hub."""
+    """The app with the photographs pack, over eight images, one of them in three versions."""
     images, place = tmp_path_factory.mktemp("images"), tmp_path_factory.mktemp("hub")
     for i in range(8):
         draw(i)[0].save(images / f"drawn-{i}.png")
     image = draw(0)[0]
     for name, quality in (("again", 90), ("once-more", 80)):
         image.convert("RGB").save(images / f"drawn-0-{name}.jpg", quality=quality)
-    return serve(
-        "--gallery",
-        images,
-        HF_ENDPOINT=hub.url,
-        HF_HUB_OFFLINE="0",
-        HF_HUB_CACHE=str(place / "cache"),
-        HF_TOKEN_PATH=str(place / "no-token"),
-        NO_PROXY="127.0.0.1",
-    )
+    variables = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+    variables |= {"HF_HUB_CACHE": str(place / "cache"), "HF_TOKEN_PATH": str(place / "no-token")}
+    return serve("--gallery", images, **variables)
 
 
 def look(tab: Tab, address: str) -> None:
-    """Opens the collection menu and looks at an address."""
+    """Opens the collection menu and looks up an address."""
     tab.open("?q=a+red+circle")
     tab.page.locator("#collection").click()
     tab.page.get_by_label("Hub address or folder").fill(address)

@@ -1,4 +1,4 @@
-"""A pack that reads clips as sets, over its own gallery: rankings, moments, what explains them."""
+"""A pack that reads clips as sets, over its own gallery: rankings, moments, evidence."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
     return opened
 
 
-def test_the_bundled_pack_opens_no_clip_to_answer(retriever: Retriever, tmp_path: Path) -> None:
+def test_the_bundled_pack_encodes_no_clip(retriever: Retriever, tmp_path: Path) -> None:
     results = prepared.load(load_info(PACK, verify=False), retriever.collection)
     assert results is not None, (
         "the pack has changed; run python -m app.gallery.prepared --pack app/bundled/scenes_moving"
@@ -51,8 +51,8 @@ def test_the_bundled_pack_opens_no_clip_to_answer(retriever: Retriever, tmp_path
     fresh.index.stop()
 
 
-def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
-    """`training.evaluate` reads the files anew; what comes with the app is in half precision."""
+def test_the_app_scores_clips_as_evaluation_does(retriever: Retriever) -> None:
+    """Evaluation decodes the files; the app's bundled views are in half precision."""
     data, runtime = measured_clips(PACK, "test"), retriever.runtime
     rows = np.arange(0, CLIPS, CLIPS // SOME)
     frames = [data.images[int(row) * FRAMES + place] for row in rows for place in range(FRAMES)]
@@ -69,8 +69,8 @@ def test_clips_rank_as_they_are_measured(retriever: Retriever) -> None:
 
 
 @pytest.mark.parametrize("name", ["pvse", "mvam"])
-def test_the_moment_shows_what_is_named(retriever: Retriever, name: str) -> None:
-    """Asked for is one thing of every sixth clip that is not there all the time."""
+def test_moments_show_the_named_object(retriever: Retriever, name: str) -> None:
+    """Queries name an object of every sixth clip that is visible in some frames only."""
     right, chance = [], []
     for clip in range(0, CLIPS, 6):
         truth = retriever.collection.images[clip].truth
@@ -84,7 +84,7 @@ def test_the_moment_shows_what_is_named(retriever: Retriever, name: str) -> None
     assert np.mean(right) > np.mean(chance) + 0.3
 
 
-def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> None:
+def test_hits_have_moments_and_evidence_adds_up(retriever: Retriever) -> None:
     terms = parse("2: dog + beach - people")
     for spec in ("vse_infty", "mvam+vsepp"):
         hits = retriever.search(terms, spec, 5).hits
@@ -100,7 +100,7 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
             assert (hit.seconds, hit.frame) == (moment.seconds, moment.frame)
             assert hit.image_id // CLIPS == best
             assert results.seconds[place][best] == hit.seconds
-    query = Term(image=retriever.image(hits[0].image_id))  # its features are one column
+    query = Term(image=retriever.image(hits[0].image_id))  # an image is one column
     assert explain(retriever, [query], "vse_infty", [hits[0].image_id]).words == ("",)
     with pytest.raises(ValueError, match="per frame"):
         draw(retriever, results, hits[0].image_id, "dog")
@@ -109,7 +109,7 @@ def test_a_hit_is_its_moment_and_the_evidence_adds_up(retriever: Retriever) -> N
     assert [hit.image_id for hit in lens] == [hit.image_id for hit in plain]
 
 
-def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
+def test_a_query_clip_is_read_as_a_set(retriever: Retriever) -> None:
     question = Question(image_id=7 + 3 * CLIPS)
     terms = question.terms(retriever)
     assert retriever.subject(terms[0]) == [7 + 3 * CLIPS]
@@ -122,8 +122,8 @@ def test_a_clip_finds_itself_by_all_its_frames(retriever: Retriever) -> None:
     assert [hit.image_id for hit in cancelled] == [0, 1, 2]
 
 
-def test_packs_of_sets_and_of_images_compared(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Each takes frames of its own; those of another pack are shown by the nearest ones."""
+def test_packs_of_sets_and_of_images_are_compared(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The packs choose different frames; a frame of the other pack maps to the nearest."""
     folder = tmp_path_factory.mktemp("clips")
     for path in sorted((PACK / "gallery" / "images").iterdir())[:2]:
         shutil.copy(path, folder)

@@ -1,11 +1,10 @@
-"""Queries of one or several terms: the answers are the method's own scores."""
+"""Queries of one or several terms, compared with the scores of the methods."""
 
 import re
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from PIL import Image
 
 from polyview.app.api.search import parse
 from polyview.app.gallery.index import Gallery, subsample
-from polyview.app.gallery.scan import from_pack
 from polyview.app.refusal import Refusal
 from polyview.app.search import retriever as module
 from polyview.app.search.retriever import Retriever, Term, combine_terms
@@ -28,7 +26,7 @@ METHODS = ("vsepp", "vse_infty")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> None:
+def test_hits_are_ranked_by_the_method(retriever: Retriever, method: str) -> None:
     runtime = retriever.runtime
     images = [retriever.open(i) for i in range(IMAGES)]
     views = runtime.image_views(runtime.image_features(images), method)
@@ -43,7 +41,7 @@ def test_hits_are_the_methods_own_ranking(retriever: Retriever, method: str) -> 
         assert hit.file == f"images/test-{hit.image_id:06}.webp"
 
 
-def test_nonsense(retriever: Retriever) -> None:
+def test_wrong_queries(retriever: Retriever) -> None:
     wrong: list[tuple[str, Any, int, str]] = [
         (" \n ", "vsepp", 3, "the text is empty"),
         ("a bar", "nope", 3, 'no method "nope" in this pack; choose one of vsepp, vse_infty'),
@@ -93,9 +91,7 @@ def test_equal_images_are_one_term(retriever: Retriever) -> None:
     assert combine_terms(parse("0.1: a + 0.2: a - 0.3: a")) == []  # sums are rounded
 
 
-def test_an_ensemble_encodes_a_query_image_once(
-    many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_is_encoded_once(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     terms, spec = [Term(image=many_retriever.open(i), weight=i) for i in (1, 2)], "avse+mvam+pvse"
     scores = [many_retriever.scores(terms, name).values for name in spec.split("+")]
     calls, encode = list[str](), Runtime.image_features
@@ -151,17 +147,14 @@ def test_an_ensemble_finds_captions(many_retriever: Retriever) -> None:
     assert [totals[hit.text, hit.image_id] for hit in both] == pytest.approx(best, abs=1e-6)
 
 
-def test_questions_wait_for_the_gallery(
-    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    retriever = Retriever(runtime, from_pack(tiny_pack), tmp_path)
+def test_queries_wait(unread: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as brief:
         brief.setattr(module, "_PATIENCE", 0.01)
         brief.setattr(module, "_BRIEF", 0.01)
         with pytest.raises(Refusal, match=f"reading images: 0 of {IMAGES}"):
-            find(retriever, "a bar", "vsepp", 1)
-    threading.Timer(0.3, retriever.index.start).start()
-    assert len(find(retriever, "a bar", "vsepp", 99)) == IMAGES
+            find(unread, "a bar", "vsepp", 1)
+    threading.Timer(0.3, unread.index.start).start()
+    assert len(find(unread, "a bar", "vsepp", 99)) == IMAGES
 
 
 def test_many_threads_get_the_same_answers(retriever: Retriever) -> None:
@@ -191,10 +184,10 @@ def test_some_images_are_ranked_exactly(many_retriever: Retriever, spec: str, te
 
 
 @pytest.mark.parametrize("only", [None, set(range(0, IMAGES, 3))])
-def test_hits_and_confidence_are_the_same_by_all_scores_and_by_a_search(
+def test_probabilities_are_the_same_by_scores_and_by_search(
     many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch, only: set[int] | None
 ) -> None:
-    """Small galleries are scored whole; larger ones are searched, and their sample scored."""
+    """Small galleries are scored completely; larger ones are searched, and a sample is scored."""
     fitted = Calibration((0.5,) * 7, (0.1,) * 4, (0.3,) * 5, "val", "command", "hardware", 0)
     methods = dict(many_retriever.info.methods)
     methods["mv_vse"] = replace(methods["mv_vse"], calibration=fitted)
@@ -202,7 +195,7 @@ def test_hits_and_confidence_are_the_same_by_all_scores_and_by_a_search(
     monkeypatch.setattr(many_retriever, "info", info)
     terms = [Term("a red circle")]
     whole = many_retriever.search(terms, "mv_vse", 5, only).hits
-    monkeypatch.setattr(Gallery, "local", False)  # none is scored whole
+    monkeypatch.setattr(Gallery, "local", False)  # so that no gallery is scored completely
     apart = many_retriever.search(terms, "mv_vse", 5, only).hits
     assert [(h.image_id, h.view) for h in whole] == [(h.image_id, h.view) for h in apart]
     assert [h.probability for h in apart] == pytest.approx([h.probability for h in whole])
