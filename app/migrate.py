@@ -34,12 +34,11 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     Returns the number of written images, the number of existing ones, and the files left out.
     Raises QdrantError if Qdrant cannot be reached, or the collection belongs to another pack.
     """
-    refused, written = list(index.refused), 0
-    ids = next(iter(index.images.values())).ids()
+    refused, written, gallery = list(index.refused), 0, next(iter(index.images.values()))
     for clip in index.clips:
         file = index.clips.image(clip).file
         refused.append(Refusal(file, f"{file} is a clip, which Qdrant galleries lack"))
-    still_ids = [i for i in ids.tolist() if i not in index.clips and i < index.files]
+    still_ids = [i for i in gallery.ids().tolist() if i not in index.clips and i < index.files]
     shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
     exists = points.exists()

@@ -81,8 +81,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
 def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
     """Counts the captions for which each view of their image wins: (V,) float64.
 
-    `owners` are the image ids (C,) of the captions; captions of images that are not in the gallery
-    are not counted.
+    `owners` are the image ids (C,) of the captions; images outside of the gallery are ignored.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
     is_present = np.isin(owners, gallery.ids())

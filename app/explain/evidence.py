@@ -69,12 +69,11 @@ def explain(
     *,
     per_view: bool = False,
 ) -> QueryEvidence:
-    """Splits the scores of images of the collection for a query.
+    """Splits the scores of one or more images of the collection for one or more terms.
 
-    There must be at least one image and one term. `spec` is a method of the pack, or several joined
-    by "+", whose scores are averaged. `per_view` splits the scores of each view
-    (`Method.view_scores`), and requires a single method. Raises ValueError if an image or method is
-    unknown, a term is not valid, or the score cannot be split.
+    `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `per_view`
+    splits the scores of each view (`Method.view_scores`), and requires a single method. Raises
+    ValueError if an image or method is unknown, a term is not valid, or the score cannot be split.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     methods = [retriever.methods.require_single(name) for name in names]
@@ -208,8 +207,7 @@ def draw(
         raise ValueError("the evidence of a clip is per frame, not per cell; the app shows it")
     cells = evidence.cells[0].sum(axis=-1) + evidence.whole_sentence[0]
     if word is not None:
-        # the pack reads an unknown word as a similar one
-        key = retriever.reworded(word).casefold() if word.strip() else ""
+        key = retriever.reworded(word).casefold() if word.strip() else ""  # as the pack reads it
         matches = [bool(token) and token.casefold() == key for token in evidence.words]
         if not any(matches):
             words = ", ".join(dict.fromkeys(filter(None, evidence.words)))

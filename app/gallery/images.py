@@ -98,11 +98,10 @@ def suffix_of(file: str) -> str:
 
 
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
-    """Opens a regular file of at most `MAX_BYTES`, without blocking.
+    """Opens a regular file of at most `MAX_BYTES` without blocking; errors call the file `name`.
 
-    Error messages call the file `name`. `root` is a resolved folder that links may not lead out of;
-    None for no limit. Raises ImageError if the file is missing, empty, too large, not a regular
-    file, or outside `root`.
+    `root` is a resolved folder that links may not lead out of; None for no limit. Raises ImageError
+    if the file is missing, empty, too large, not a regular file, or outside `root`.
     """
     try:
         real = Path(os.path.realpath(path, strict=True))
@@ -160,9 +159,8 @@ def open_image(path: Path) -> Image.Image:
 def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
     """Decodes an open file; of a clip, the frame at `moment`, or the first frame if it is None.
 
-    Returns an upright RGB image without metadata, with sides of at most 2,048 pixels. Error
-    messages call the file `name`. Raises ImageError if the file is too large, damaged, or not an
-    image.
+    Returns an upright RGB image without metadata, with sides of at most 2,048 pixels. Raises
+    ImageError, which calls the file `name`, if the file is too large, damaged, or not an image.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -238,7 +236,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
             f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
         )
     if image.format == "TIFF":
-        pixels = max(pixels, _tile_pixels(image, file, name))
+        pixels = max(pixels, _tile_pixels(image, file, name))  # a tile is decoded as a whole
     if image.format in ("JPEG", "MPO"):
         _check_scans(file, name)
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
@@ -251,11 +249,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """Returns the pixels of a TIFF's tile, 1 without tiles; a tile may be larger than the image.
-
-    Raises ImageError if tiles, which are decoded as a whole, are too large, or if layout tags are
-    repeated or hidden.
-    """
+    """Returns the pixels of a TIFF's tile, 1 without tiles; raises ImageError beyond the limits."""
     file.seek(0)
     head = file.read(16)
     order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF

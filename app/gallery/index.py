@@ -269,8 +269,7 @@ class Gallery:
     ) -> list[Match]:
         """Finds the k best files for a query, see `search`; a match in a clip is its best frame.
 
-        `only` has the ids of the files to rank; `files` is the number of files in the collection,
-        see `Collection.file_id`.
+        `only` has ids of files; `files` is the number of files, see `Collection.file_id`.
         """
         ids, limit = self.ids(), k
         if only is not None and (ids >= files).any():  # further frames of clips

@@ -44,10 +44,7 @@ class Prepared(NamedTuple):
 
 
 def path_of(info: PackInfo, kind: str = "views") -> Path:
-    """Returns the path of a precomputed file, next to the folder of its pack.
-
-    The file is not in the folder, because pack.json lists the files of the folder.
-    """
+    """Returns the path of a precomputed file, outside of the folder whose files pack.json lists."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 

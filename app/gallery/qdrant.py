@@ -151,10 +151,7 @@ class Points:
     def fetch(
         self, points: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Returns payload and rows (R, E) float32 of the named vector, by id of existing points.
-
-        Without `vector`, the arrays are empty.
-        """
+        """Returns the payload and the rows (R, E) float32 of a vector, by id of existing points."""
         vectors = [vector] if vector else False
         records = self._call("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
         rows = [np.asarray((r.vector or {}).get(vector, []), np.float32) for r in records]
@@ -165,8 +162,7 @@ class Points:
     ) -> list[str]:
         """Returns the `count` points with the largest MaxSim for each of Q queries (Q, R, E).
 
-        The points of the first query come first, without repetitions. `vector` names the compared
-        vectors. `only` has the ids of the points to search; None searches all.
+        `vector` names the compared vectors. `only` has the ids of the points to search, or is None.
         """
         subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
         exact = api.SearchParams(exact=True)

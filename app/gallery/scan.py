@@ -210,10 +210,9 @@ def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collec
 def from_folder(folder: Path) -> Collection:
     """Lists the image files below a folder, in the order of their paths.
 
-    Hidden files, hidden folders and links to folders are skipped. `left_out` lists ZIP archives,
-    unreadable folders, and links to folders outside of `folder`. No file is opened: unreadable
-    files, and links to files outside, are refused when they are read. Raises FileNotFoundError if
-    the folder is missing or contains no image.
+    Skips hidden files, hidden folders and links to folders; reports ZIP archives, unreadable
+    folders and links out of `folder` in `left_out`. Files are not opened; unreadable files are
+    refused when they are read. Raises FileNotFoundError if there is no folder or no image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")

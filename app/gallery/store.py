@@ -167,20 +167,14 @@ class Store:
                 self._db.close()
             self._db = None
 
-    def _select(self, fragment: str, values: Iterable[object], *first: object) -> list[tuple]:
-        """Selects the rows whose column, the last word of `fragment`, is among `values`.
-
-        `first` are the parameters of `fragment`.
-        """
+    def _select(self, fragment: str, values: Iterable[object], *parameters: object) -> list[tuple]:
+        """Selects the rows whose column, named at the end of `fragment`, is among `values`."""
         distinct = list(dict.fromkeys(values))
         statement = f"SELECT {fragment} IN ({', '.join('?' * len(distinct))})"
-        return self._run(lambda db: db.execute(statement, [*first, *distinct]).fetchall(), [])
+        return self._run(lambda db: db.execute(statement, [*parameters, *distinct]).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Runs `work` in a transaction, in memory if the file cannot be used.
-
-        Returns `otherwise` if three attempts fail.
-        """
+        """Runs `work` in a transaction of the file or in memory; returns `otherwise` on failure."""
         with self._lock:
             for _ in range(3):
                 try:

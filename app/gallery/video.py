@@ -3,8 +3,7 @@
 A damaged video can crash the process that decodes it, or use up all memory. `read_video` therefore
 runs this file as a script, which reads only the open file on its standard input, within limits on
 memory and time. The script accepts the containers and codecs of cameras and browsers, and refuses
-formats that open other files. It imports no module of Polyview, because importing torch takes
-seconds.
+formats that open other files. It imports no module of Polyview: importing torch takes seconds.
 
 For each frame the script writes a `HEADER` (seconds, number, width, height) and the RGB pixels. A
 width of 0 ends the stream; the height is then the length in bytes of an error message that follows.
@@ -59,8 +58,8 @@ class Moment(NamedTuple):
 def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
     """Returns the times in seconds of the frames that represent a clip: the middles of its slots.
 
-    A clip of `length` seconds is divided into equal slots, one for each second, at least
-    `MIN_FRAMES` (`frames_per_set` if more than one frame is read as a set), at most `MAX_FRAMES`.
+    The slots are equal, one for each second of `length`, at least `MIN_FRAMES` (for sets,
+    `frames_per_set`) and at most `MAX_FRAMES`.
 
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
@@ -75,9 +74,8 @@ def sample(
 ) -> Iterator[tuple[Moment, T]]:
     """Yields the frame that a clip shows at each of `times`, with this time as its moment.
 
-    A frame shown at several times is yielded once; if frames are read as sets (`frames_per_set` >
-    1), it is yielded for each of these times. `frames` are in time order, `times` in seconds and
-    ascending, see `frame_times`.
+    A frame shown at several times is yielded once; for sets (`frames_per_set` > 1), at each time.
+    `frames` are in time order, `times` in seconds and ascending, see `frame_times`.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]

@@ -58,10 +58,9 @@ def _repository(address: str) -> str:
 
 
 def pack_folder(pack: str, cache: Path) -> Path:
-    """Returns the folder of a pack; fetches presets and Hub ids `owner/name[@revision]` once.
+    """Returns the folder of a pack by name; fetches presets and Hub ids `owner/name[@revision]`.
 
-    `pack` is a bundled name, a preset, a folder or a Hub id. Raises FileNotFoundError for an
-    unknown name, and ValueError if the pack cannot be fetched.
+    Raises FileNotFoundError for an unknown name, and ValueError if the pack cannot be fetched.
     """
     if folder := bundled_pack(pack):
         return folder

@@ -88,10 +88,9 @@ class AppState:
         self.first = self._retrievers[self._first_keys] = self._make(*self._first_keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """Returns the retriever of a pack and a collection; makes it and starts reading if needed.
+        """Returns the retriever of two keys, see `resolve`; makes it and starts reading if needed.
 
-        For empty keys see `resolve`. Raises `Refusal` or ValueError if the pack or the collection
-        is not open, or the pack cannot search the collection.
+        Raises `Refusal` or ValueError if the pack or collection is not open, or they do not match.
         """
         keys = pack, collection = self.resolve(pack, collection)
         with self._lock:
@@ -116,10 +115,9 @@ class AppState:
     def resolve(self, pack: str, collection: str) -> tuple[str, str]:
         """Replaces empty keys of a pack and a collection by the defaults.
 
-        The default pack is the first pack, for a pack's own images that pack. Folders and uploads
-        are searched with the bundled pack for photographs if the first pack does not suit them,
-        unless they are --gallery of a public app. The default collection is --gallery, or else the
-        pack's own images.
+        A pack's own images are searched with that pack; folders and uploads, except --gallery of a
+        public app, with the bundled pack for photographs if the first pack does not suit them. The
+        default collection is --gallery, or else the pack's own images.
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
@@ -171,8 +169,7 @@ class AppState:
     def open_collection(self, place: str) -> str:
         """Starts opening a folder or ZIP archive on this machine; returns its key.
 
-        Raises `Refusal` if the app is public, and an error if opening fails within
-        `_OPENING_SECONDS`.
+        Raises `Refusal` if the app is public, and the error of a failure in the first 2 seconds.
         """
         self.require_owner("only the app's owner chooses images, with --gallery")
         if not place.strip():
