@@ -61,10 +61,7 @@ def curated_file(info: PackInfo) -> Path:
 
 
 def curated(info: PackInfo, collection: Collection) -> list[Example]:
-    """Returns the curated examples whose captions are in the collection.
-
-    `why` is empty if the pack has changed since the examples were written.
-    """
+    """Returns the curated examples of a collection, with an empty `why` if the pack has changed."""
     file = curated_file(info)
     if not file.is_file():
         return []

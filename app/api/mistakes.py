@@ -130,10 +130,7 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
 def read_ranks(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
 ) -> Reading:
-    """Ranks the images for captions by all methods and by averages; see `Readings.compute`.
-
-    The result has the arrays of `rank_captions` by method or average.
-    """
+    """Calls `rank_captions` for all methods and averages, in the background (`Readings`)."""
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)

@@ -216,9 +216,7 @@ def rank(scores: np.ndarray) -> np.ndarray:
     >>> rank(np.array([0.5, 0.9, 0.5, 0.9])).tolist()
     [3, 1, 4, 2]
     """
-    ranks = np.empty(len(scores), np.int64)
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return ranks
+    return np.argsort(np.argsort(-scores, kind="stable")) + 1
 
 
 def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:

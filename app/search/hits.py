@@ -94,10 +94,7 @@ class Answer(Timed):
 
 
 def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
-    """Sets `width`, `height` and `alike` of the hits that have one of the thumbnails.
-
-    `thumbnails` has paths by image id.
-    """
+    """Sets `width`, `height` and `alike` of hits; `thumbnails` has paths by image id."""
     visible = [hit for hit in hits if hit.image_id in thumbnails]
     firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
     for hit, first in zip(visible, firsts, strict=True):

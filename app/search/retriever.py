@@ -171,10 +171,9 @@ class Retriever:
         return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """Scores the indexed frames of a clip; returns them in time order.
+        """Scores the indexed frames of a clip, or the first frames of its windows, in time order.
 
-        `image_id` is a frame of the clip. If the pack reads sets, the hits are the first frames of
-        the clip's windows. The result is empty for a still image.
+        `image_id` is any frame of the clip; the result is empty for a still image.
         """
         self.image(image_id)  # raises ValueError for an unknown id
         file_id = image_id % self.index.files
