@@ -64,7 +64,7 @@ def test_methods_follow_their_recipes_and_have_metrics(pack: Path) -> None:
             assert min(measured[f"{kind}_rsum"] for kind in ("free", "motion", "order")) > 60
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.shared
 def test_stated_metrics_are_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
     stated = read_info(PHOTOS).methods["vse_infty"].metrics

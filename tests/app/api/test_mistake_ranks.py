@@ -41,17 +41,12 @@ def test_ranks_by_brute_force(many_retriever: Retriever, monkeypatch: pytest.Mon
             views = retriever.runtime.text_views([caption.text for caption in captions], name)
             matrices[name] = gallery.method.score(gallery.views(gallery.ids()), views).numpy()
     ranks = finished(retriever, captions, ["mv_vse+mvam"], "some")
-    above = ranks[retriever.methods.best][2]
     for spec in (*retriever.methods, "mv_vse+mvam"):
         scores = np.sum([matrices[name] for name in spec.split("+")], axis=0)
         orders = np.argsort(-scores, axis=0, kind="stable").T.tolist()
         pairs = zip(orders, captions, strict=True)
         expected = [1 + min(map(order.index, caption.right)) for order, caption in pairs]
         assert ranks[spec][0].tolist() == expected, spec
-    for q in np.flatnonzero(above >= 0).tolist():
-        own = captions[q].right[0]
-        assert all(scores[above[q], q] > scores[own, q] for scores in matrices.values())
-    assert (above >= 0).any()
     for q in range(0, len(captions), 10):  # as in a comparison
         scores = retriever.scores([Term(captions[q].text)], "mv_vse+mvam").values
         order, (rank, first, _) = np.argsort(-scores, kind="stable"), ranks["mv_vse+mvam"]
