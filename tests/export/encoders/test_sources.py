@@ -14,8 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from polyview.export.encoders import sources
-from polyview.models.checkpoint import load_strict, round_to_half
-from polyview.models.encoders import IMAGE_ENCODERS, TEXT_ENCODERS
+from polyview.models.checkpoint import round_to_half
 from polyview.models.encoders.huggingface import read_preprocess
 from polyview.models.preprocess import Preprocess
 from tests import published as twins
@@ -76,8 +75,6 @@ def test_image_features_are_equal(published: Path, kind: str) -> None:
     assert preprocess.size == twins.SIZE
     described = sources.describe_image_source(published / kind) | {"source": about["source"]}
     assert json.loads(json.dumps(about)) == about == described
-    again = IMAGE_ENCODERS[about["arch"]](**about["arguments"])
-    load_strict(again, encoder.state_dict(), "itself")
 
 
 @pytest.mark.parametrize("kind", twins.TEXT_MODELS)
@@ -98,7 +95,6 @@ def test_token_features_are_those_of_transformers(published: Path, kind: str) ->
     assert about["max_length"] == encoder.max_length == (14 if kind == "roberta" else 16)
     long = tokenizer.encode("dog " * 40).tokens
     assert (len(long), long[-1]) == (about["max_length"], "[SEP]")
-    load_strict(TEXT_ENCODERS["bert"](**about["arguments"]), encoder.state_dict(), "itself")
 
 
 @pytest.mark.parametrize("load", [sources.load_image_source, sources.load_text_source])

@@ -169,7 +169,9 @@ def test_a_hostile_pack_is_refused(name: str, small_pack: Path, tmp_path: Path) 
 def test_links_of_the_hub_cache_are_followed(small_pack: Path, tmp_path: Path) -> None:
     cache = tmp_path / "models--owner--tiny"
     snapshot = Path(shutil.copytree(small_pack, cache / "snapshots" / "abc"))
-    (cache / "blobs").mkdir()
-    shutil.move(snapshot / TOKENIZER, cache / "blobs" / "123")
-    (snapshot / TOKENIZER).symlink_to("../../blobs/123")
+    for folder in (tmp_path, cache):
+        (folder / "blobs").mkdir()
+    shutil.move(snapshot / TOKENIZER, tmp_path / "blobs" / "123")
+    (cache / "blobs" / "456").symlink_to("../../blobs/123")
+    (snapshot / TOKENIZER).symlink_to("../../blobs/456")
     use(snapshot)

@@ -69,7 +69,6 @@ def test_a_whole_pack_says_what_it_holds(pack: Path) -> None:
     first = gallery.images[0]
     assert (first.objects[0].name, first.objects[0].box) == ("dog", (0.1, 0.2, 0.5, 0.6))
     assert (first.captions[0].mentions, first.captions[0].relevant) == ((0,), (0, 3))
-    assert len(gallery.captions) == 6
 
 
 @pytest.mark.parametrize(
