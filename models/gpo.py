@@ -113,9 +113,9 @@ class GPO(RankPooling):
         if not released:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
-        # (version of the weights, coefficients by size); replaced as one tuple, so that threads
-        # never mix coefficients of two versions
-        self._cache: tuple[object, dict[int, Tensor]] = (None, {})
+        # (all weights (P,), their coefficients by size); replaced as one tuple, so that threads
+        # never mix coefficients of different weights
+        self._cache: tuple[Tensor | None, dict[int, Tensor]] = (None, {})
 
     def coefficients(self, sizes: Tensor) -> Tensor:
         """See `RankPooling.coefficients`; generated once for each distinct size in the batch.
@@ -124,11 +124,10 @@ class GPO(RankPooling):
         """
         distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
-            self._cache = (None, {})  # fused optimisers do not change the version of weights
             return self._generate(distinct)[rows]  # (B, longest)
-        weights = tuple((weight.data_ptr(), weight._version) for weight in self.parameters())
+        weights = nn.utils.parameters_to_vector(self.parameters())  # (P,), a copy
         cache = self._cache
-        if cache[0] != weights:
+        if cache[0] is None or not _are_equal(cache[0], weights):
             cache = self._cache = (weights, {})
         cached, required_sizes = cache[1], distinct.tolist()
         missing = [size for size in required_sizes if size not in cached]
@@ -159,6 +158,11 @@ class GPO(RankPooling):
         angles = k[:, None] * w  # (count, p / 2)
         encoded = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
         return encoded.to(next(self.gru.parameters()).dtype)
+
+
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    """Returns whether tensors have the same device, type and values."""
+    return (a.device, a.dtype) == (b.device, b.dtype) and torch.equal(a, b)
 
 
 def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> RankPooling:
