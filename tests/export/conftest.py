@@ -1,4 +1,4 @@
-"""Tiny random run folders, and the pack that the export makes of them."""
+"""Run folders with small random networks, and packs built from them."""
 
 import json
 import shutil
@@ -35,13 +35,13 @@ LABELS = Labels("tiny", "Tiny", "Apache-2.0", "nobody (CC0)", "Random weights fo
 
 
 def head_arguments(name: str) -> dict[str, Any]:
-    """Small sizes for whichever of the usual arguments a method has."""
+    """Returns small sizes for the arguments `embed_dim` and `mlp_dim`, if a method has them."""
     known = argument_defaults(name)
     return {key: value for key, value in {"embed_dim": 16, "mlp_dim": 8}.items() if key in known}
 
 
 def settle(module: Any) -> Any:
-    """Gives batch-norms statistics as training would leave them, and switches to evaluation."""
+    """Gives batch norms random statistics, as after training, and switches to eval mode."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             part.running_mean = torch.randn(part.num_features) * 0.1
@@ -94,7 +94,7 @@ def save_run(
 
 
 def write_gallery(folder: Path, count: int = 6) -> Path:
-    """A gallery of noise images, the first with a mask and the truth."""
+    """Writes a gallery of noise images; the first has a mask and the ground truth."""
     rng = np.random.default_rng(3)
     (folder / "images").mkdir(parents=True)
     (folder / "masks").mkdir()
@@ -117,7 +117,7 @@ def write_gallery(folder: Path, count: int = 6) -> Path:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState]:
-    """A running server, and a client that knows nothing but it."""
+    """A running Hub server; the client uses only this server and an empty cache."""
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -136,7 +136,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubState
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`backbone/`, one folder for each method, and `gallery/`; nobody may change them."""
+    """`backbone/`, a run folder of each method, and `gallery/`; tests must not change them."""
 
     def make(root: Path) -> None:
         torch.manual_seed(0)
@@ -150,7 +150,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of every method, with a gallery; nobody may change it."""
+    """A pack of all methods with a gallery; tests must not change it."""
 
     def make(place: Path) -> None:
         methods = [runs / name for name in TRAINED]
@@ -161,7 +161,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of one method and no gallery, of few files; nobody may change it."""
+    """A pack of one method without a gallery; tests must not change it."""
 
     def make(place: Path) -> None:
         export_runs(place / "small", runs / "backbone", [runs / NAME], LABELS)
@@ -171,5 +171,5 @@ def small_pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(pack: Path, tmp_path: Path) -> Path:
-    """A copy of the pack that the test may break."""
+    """A copy of the pack, which a test may change."""
     return Path(shutil.copytree(pack, tmp_path / "copied"))

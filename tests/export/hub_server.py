@@ -29,11 +29,11 @@ READER, WRITER = "token-that-reads", "token-that-writes"
 
 @dataclass
 class Fault:
-    """What happens to an answer.
+    """A fault of an answer.
 
-    `kind` is "cut", the connection after `at` bytes; "trickle", from there a byte every 10 ms;
-    "silent"; "redirect" to the same address; "status" `at` with `headers`; or "login", a page of a
-    network that wants one.
+    `kind` is "cut" (the connection ends after `at` bytes), "trickle" (after `at` bytes, one byte
+    every 10 ms), "silent" (no answer), "redirect" (to the same address), "status" (`at`, with
+    `headers`) or "login" (the login page of a guest network).
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Fault:
 
 @dataclass
 class Repo:
-    """One repository: commits are {path: content}, branches are names of commits.
+    """A repository: `commits` maps names to {path: content}, `branches` names to commits.
 
     `card` is the front matter of its README.md. The files of a gated repository are only listed.
     """
@@ -55,7 +55,7 @@ class Repo:
     branches: dict[str, str] = field(default_factory=dict)
 
     def add_commit(self, branch: str, files: dict[str, bytes]) -> str:
-        """Puts files on top of a branch; returns the commit's name."""
+        """Adds files to a branch; returns the name of the new commit."""
         tree = {**self.commits.get(self.branches.get(branch, ""), {}), **files}
         commit = hashlib.sha1(repr((len(self.commits), sorted(tree.items()))).encode()).hexdigest()
         self.commits[commit] = tree
@@ -80,7 +80,7 @@ class HubState:
     url: str = ""
 
     def add(self, name: str, files: dict[str, bytes], **about: Any) -> str:
-        """A new repository with these files; returns the name of its commit."""
+        """Adds a repository with these files; returns the name of its commit."""
         self.repos[name] = Repo(**about)
         return self.repos[name].add_commit("main", files)
 
@@ -107,12 +107,12 @@ def running_hub() -> Iterator[HubState]:
 
 
 def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
-    """Ends a request with a status and the Hub's error code."""
+    """Returns an exception with a status and the Hub's error code."""
     return HTTPException(status, message, {"X-Error-Code": code, "X-Error-Message": message})
 
 
 class _Hub:
-    """The server's routes over a state."""
+    """The routes of the server."""
 
     def __init__(self, state: HubState) -> None:
         self.state = state
@@ -127,7 +127,7 @@ class _Hub:
             raise refusal(401, message="Invalid credentials in Authorization header")
 
     def repo_of(self, request: Request) -> tuple[Repo, str, str]:
-        """The repository of a request, its id and a commit of it."""
+        """Returns the repository of a request, its id, and the name of the requested commit."""
         repo_id = "{owner}/{name}".format(**request.path_params)
         repo, revision = self.state.repos.get(repo_id), request.path_params.get("rev", "main")
         if repo is None or (repo.private and self.token_of(request) not in (READER, WRITER)):
@@ -212,7 +212,7 @@ class _Hub:
         return JSONResponse({"commitUrl": url, "commitOid": commit})
 
     async def play(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Records a request, and answers it, or applies a fault."""
+        """Records a request, and answers it or applies a fault."""
         line = f"{request.method} {request.scope['raw_path'].decode()}"
         self.state.requests.append(line)
         self.state.tokens.append(self.token_of(request))
@@ -242,7 +242,7 @@ class _Hub:
         return StreamingResponse(parts(), answer.status_code, dict(answer.headers))
 
     def app(self) -> Starlette:
-        """The application."""
+        """Returns the application."""
         repo = "/{owner}/{name}"
         routes = [
             Route("/api/models", self.search),

@@ -22,14 +22,14 @@ from huggingface_hub import metadata_load
 from polyview.export.space import ZEROGPU
 from tests.app.serving import Server, await_page, free_port
 
-# What the Hub installs beside a Space's own requirements.
+# packages that the Hub installs in addition to the requirements of a Space
 _ADDED = ("gradio[oauth,mcp]=={}", "uvicorn>=0.14.0", "websockets>=10.4", "spaces")
 _QUESTION = "a dog"
 Json = dict[str, Any]
 
 
 def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
-    """Makes a virtual environment with all that the Hub would install; returns its interpreter."""
+    """Creates a virtual environment with the packages that the Hub installs; returns its Python."""
     front = metadata_load(folder / "README.md") or {}
     version = subprocess.check_output([python, "--version"], text=True).split()[1]
     required = front["python_version"]
@@ -45,12 +45,11 @@ def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
 
 
 def start_and_ask(folder: Path, python: str, installed: bool = True) -> tuple[Json, list[Json]]:
-    """Starts the app of a Space with the Hub's variables, asks it, and ends it.
+    """Starts the app of a Space with the Hub's variables, searches, and stops the app.
 
-    Nothing is written into the folder. With `installed`, the interpreter also has what the Hub
-    adds, and gradio does all that it does in a Space: ZeroGPU must be told of a function.
-
-    Returns the answer of /info, once all images were searchable, and the hits of a search.
+    The app must not write into the folder. `installed` states that `python` has the packages that
+    the Hub installs; gradio then behaves as in a Space, and the app must declare a function to
+    ZeroGPU. Returns the answer of /info, once all images are searchable, and the hits of a search.
     """
     front, port = metadata_load(folder / "README.md") or {}, free_port()
     url = f"http://127.0.0.1:{port}"
@@ -86,7 +85,7 @@ def start_and_ask(folder: Path, python: str, installed: bool = True) -> tuple[Js
 
 @contextmanager
 def _device_server() -> Iterator[tuple[str, list[str]]]:
-    """A stand-in of ZeroGPU's device server: its address, and the paths of its requests."""
+    """Runs a fake device server of ZeroGPU; yields its address and the paths of its requests."""
     reports: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -97,7 +96,7 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Keeps quiet."""
+            """Logs nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -106,9 +105,9 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
 
 
 def main() -> None:
-    """Runs the command line; fails where the Space does."""
+    """Runs the command line; exits with an error if the Space does not work."""
     parser = argparse.ArgumentParser(prog="python -m tests.export.rehearsal", description=__doc__)
-    parser.add_argument("folder", type=Path, help="what python -m polyview space made")
+    parser.add_argument("folder", type=Path, help="folder of `python -m polyview space`")
     parser.add_argument("--python", default="python3.12", help="default: python3.12")
     parser.add_argument("--index", metavar="URL", help="an extra package index")
     options = parser.parse_args()

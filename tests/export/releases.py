@@ -1,7 +1,7 @@
 """Tiny checkpoints in the formats of the authors' releases, with random weights.
 
-Names and shapes are those that the released code stores; sizes are small. The options' Namespace
-comes with them as it does there.
+Names of weights are those of the released code; sizes are small. As in the releases, the options
+are stored as a Namespace.
 """
 
 import argparse
@@ -24,12 +24,12 @@ BERT: dict[str, Any] = {
 }
 STEM, WIDTHS, OUTPUTS = 4, (4, 4, 8, 8), (8, 8, 12, 16)
 GROUPS = 2
-SIZE = 64  # pixels that the grid variants are made to read
+SIZE = 64  # side of the images of the grid models, in pixels
 WORD_LIST = ("<pad>", "<start>", "<end>", "<unk>", "a", "dog", "cat", "on", "the", "beach", "runs")
 
 
 def weights(name: str, module: nn.Module) -> State:
-    """Random weights of a module; `name` is the prefix of their keys, or empty."""
+    """Returns random weights for a module; `name` is the prefix of their names, or empty."""
     state: State = {}
     for key, value in module.state_dict().items():
         drawn = torch.full_like(value, 7)
@@ -62,12 +62,12 @@ def mlp(name: str, inputs: int, inner: int = EMBED // 2, outputs: int = EMBED) -
 
 
 def resnet(name: str, groups: int = 1) -> State:
-    """One block in each stage but two in the second; our names are those of the releases."""
+    """A ResNet with two blocks in the second stage and one in the others."""
     return weights(name, ResNet(STEM, WIDTHS, OUTPUTS, (1, 2, 1, 1), groups=groups))
 
 
 def bert(name: str) -> State:
-    """As `transformers` names it; older files hold the positions, too."""
+    """BERT with the names of `transformers`, and the position ids that older files store."""
     from transformers import BertConfig, BertModel
 
     state = weights(name, BertModel(BertConfig(**BERT)))
@@ -75,7 +75,7 @@ def bert(name: str) -> State:
 
 
 def vit(name: str) -> State:
-    """As transformers 4 named it."""
+    """A ViT with the names of transformers 4."""
     layer = f"{name}.encoder.layer.0"
     state = {
         f"{name}.embeddings.cls_token": torch.randn(1, 1, HIDDEN),
@@ -93,7 +93,7 @@ def vit(name: str) -> State:
 
 
 def words(both: bool, hidden: int = EMBED) -> State:
-    """One row more than the word list has words: VSE-infinity appends <mask>."""
+    """Word embeddings and a GRU; with `both`, one more row for the <mask> of VSE-infinity."""
     rows = len(WORD_LIST) + (1 if both else 0)
     return {**weights("embed", nn.Embedding(rows, WORD_DIM)), **gru("rnn", WORD_DIM, hidden, both)}
 
@@ -104,7 +104,7 @@ def vse_infty_regions() -> dict[str, Any]:
 
 
 def vse_infty_grid(source: str = "wsl", factor: float = SIZE / 256) -> dict[str, Any]:
-    """A model of images and BERT, wrapped for several GPUs, its CNN stored twice."""
+    """A model with a CNN, which is stored twice, and BERT, both wrapped in `DataParallel`."""
     cnn = resnet("", 1 if source == "detector" else GROUPS)
     base = {"conv1.": "base.0.", "bn1.": "base.1.", "layer1.": "base.4.", "layer2.": "base.5."}
     base |= {"layer3.": "base.6.", "layer4.": "top.0."}
@@ -134,7 +134,7 @@ def pie_net(name: str, local: int) -> State:
 
 
 def pvse() -> State:
-    """The bare weights, as its evaluation script loads them."""
+    """Only the weights, as PVSE's evaluation script loads them."""
     wide = OUTPUTS[-1]
     image = {**resnet("cnn"), **linear("fc", EMBED, wide), **pie_net("pie_net", wide)}
     rows = weights("embed", nn.Embedding(len(WORD_LIST), WORD_DIM))
@@ -144,7 +144,7 @@ def pvse() -> State:
 
 
 def pvse_clips() -> State:
-    """A model of clips: each frame's pooled feature, and a bi-GRU in place of the linear map."""
+    """A model of clips: pooled features of frames, and a BiGRU instead of the linear map."""
     state = {key: value for key, value in pvse().items() if not key.startswith("img_enc.fc.")}
     return state | gru("img_enc.rnn", OUTPUTS[-1], EMBED // 2)
 
@@ -165,7 +165,7 @@ def avse() -> dict[str, Any]:
 
 
 def saved(model: Any, **options: Any) -> dict[str, Any]:
-    """What a release's training script writes."""
+    """Returns a checkpoint as the training script of a release writes it."""
     named = argparse.Namespace(embed_size=EMBED, **options)
     return {"epoch": 3, "model": model, "best_rsum": 401.5, "opt": named, "Eiters": 99}
 

@@ -1,4 +1,4 @@
-"""Ranks, counts and the paired test, beside naive references."""
+"""Ranks, counts and the paired test, compared with naive references."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ def test_ranks_are_those_of_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
 def compared(
     images: list[int], kinds: list[str], a: np.ndarray, b: np.ndarray, k: int
 ) -> list[Outcome]:
-    """Outcomes of captions of "a dog", each with one right image."""
+    """Returns outcomes of captions "a dog" with one correct image each."""
     captions = [Caption("a dog", [image], kind) for image, kind in zip(images, kinds, strict=True)]
     first, second = (np.stack([ranks, np.zeros_like(ranks)]) for ranks in (a, b))
     return mistakes.compare(captions, first, second, np.full(len(a), -1), k)

@@ -1,4 +1,4 @@
-"""The runtime computes what torch computes, for every method, and explains bad input."""
+"""Batches do not change features and views; wrong inputs and devices are refused."""
 
 from collections.abc import Callable
 from pathlib import Path

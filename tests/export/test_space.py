@@ -1,4 +1,4 @@
-"""The folder of a Space: complete, lean, and started as the Hub would start it."""
+"""The folder of a Space: its files, its requirements, and its start."""
 
 import ast
 import importlib.metadata
@@ -18,7 +18,7 @@ from tests.export.rehearsal import start_and_ask
 
 pytestmark = pytest.mark.slow
 MACHINE = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
-HARDWARE = {  # and what it requires of onnxruntime, onnxruntime-gpu and spaces
+HARDWARE = {  # hardware -> its requirements among onnxruntime, onnxruntime-gpu and spaces
     "cpu-basic": {"onnxruntime"},
     "t4-small": {"onnxruntime-gpu"},
     "zero-a10g": {"onnxruntime", "spaces"},
@@ -27,7 +27,7 @@ HARDWARE = {  # and what it requires of onnxruntime, onnxruntime-gpu and spaces
 
 @pytest.fixture
 def root(pack: Path, tmp_path: Path) -> Path:
-    """A repository of a few files, whose scenes are the tiny pack."""
+    """A repository of a few files; its pack `scenes` is the pack of `conftest.py`."""
     root = tmp_path / "repository"
     for folder in CODE:
         (root / folder / "__pycache__").mkdir(parents=True)
@@ -41,7 +41,7 @@ def root(pack: Path, tmp_path: Path) -> Path:
 
 
 def requirements_of(folder: Path) -> dict[str, Requirement]:
-    """What a Space's machine installs, by name."""
+    """Returns the requirements of a Space on `MACHINE`, by name."""
     lines = (folder / "requirements.txt").read_text().splitlines()
     required = [Requirement(line) for line in lines if line and not line.startswith(("#", "--"))]
     applicable = [need for need in required if need.marker is None or need.marker.evaluate(MACHINE)]
@@ -72,7 +72,7 @@ def test_the_folder_holds_all_that_its_app_needs_and_nothing_else(tmp_path: Path
 
 
 def assert_imports_are_met(space: Path) -> None:
-    """Every import is of the folder, the standard library, or a requirement."""
+    """Checks that every imported module is in the folder, the standard library or a requirement."""
     # the Hub brings spaces, and gradio the next four; app/gallery/qdrant says what is missing
     # before it imports the others
     others = {"onnxruntime-gpu", "spaces", "httpx", "h11", "fastapi", "typing-extensions"}
@@ -84,7 +84,7 @@ def assert_imports_are_met(space: Path) -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
-            # the objectives are only to train a method of one's own
+            # the objectives are imported only to train a registered method
             for name in {*names} - {"polyview.training.objectives"}:
                 top = name.split(".")[0]
                 if top == "polyview":

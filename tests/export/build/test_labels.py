@@ -1,4 +1,4 @@
-"""Where a pack is from: its card says what training knew, and guesses nothing."""
+"""Licence, credits and title of a pack, derived from the training data."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ SCENES = {"kind": "scenes", "name": "rendered scenes", "images": 12, "captions":
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`my_photos/`, `backbone/`, and a `run/` over them."""
+    """`my_photos/`, `backbone/`, and `run/`, trained on both."""
     root = tmp_path_factory.mktemp("trained")
     data = write_photographs(root / "my_photos", {"train": 16, "val": 4})
     (data / "dataset_flickr8k.json").rename(data / "captions.json")
@@ -50,7 +50,7 @@ def export(backbone: Path, run: Path, out: Path, *more: str) -> int:
 
 
 def relabel(folder: Path, **changes: Any) -> None:
-    """Changes what training wrote about weights; None removes it."""
+    """Changes the metadata of a run's weights; None removes a key."""
     tensors, about = load_tensors(folder / "best.safetensors")
     about = {key: value for key, value in (about | changes).items() if value is not None}
     save_tensors(folder / "best.safetensors", tensors, about)
@@ -87,7 +87,7 @@ def test_photographs_need_a_licence_which_binds_what_is_trained_over_them(
 def test_rendered_scenes_are_free(trained: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(trained, tmp_path / "scenes"))
     backbone, run = root / "backbone", root / "run"
-    for data, status in ((SCENES, 0), (None, 1)):  # nobody knows what the other encoder has seen
+    for data, status in ((SCENES, 0), (None, 1)):  # None: the training data are unknown
         relabel(backbone, data=data)
         relabel(run, data=SCENES, backbone_sha256=load_image_source(backbone)[2]["sha256"])
         assert export(backbone, run, tmp_path / "pack", "--force") == status

@@ -1,4 +1,4 @@
-"""The authors' formats, with random weights and stored ones; what is refused, and why."""
+"""Conversion of the authors' checkpoints, with random and with stored weights; refusals."""
 
 import argparse
 import io
@@ -32,7 +32,7 @@ FRAMES = 5
 
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command on something saved as a checkpoint; its status and what it printed."""
+    """Runs the command on content saved as a checkpoint; returns its status and its output."""
 
     def run(content: Any, family: str, *options: str, legacy: bool = False) -> tuple[int, str]:
         path = tmp_path / "model_best.pth"
@@ -59,7 +59,7 @@ def under(state: State, prefix: str) -> State:
 
 
 def reference_cnn(state: State, pixels: Tensor, *, caffe: bool) -> Tensor:
-    """The network as its papers describe it, spelled out over the stored weights: (B, N, d)."""
+    """Computes the features (B, N, d) of a ResNet step by step from stored weights."""
 
     def layer(x: Tensor, conv: str, norm: str, stride: int = 1, pad: int = 0) -> Tensor:
         weight = state[f"{conv}.weight"]
@@ -91,7 +91,7 @@ def test_cnn_stored_twice(source: str, command: Command, pieces: str, tmp_path: 
     state = under(content["model"][0], "module.backbone.resnet.")
     bytes_ = torch.randint(0, 256, (2, releases.SIZE, releases.SIZE, 3), dtype=torch.uint8)
     images, caffe = [Image.fromarray(image.numpy()) for image in bytes_], source == "detector"
-    if caffe:  # blue first, 0 to 255, its own means
+    if caffe:  # BGR pixels of 0 to 255 minus the detector's means
         inputs = bytes_.flip(3).float() - torch.tensor([102.9801, 115.9465, 122.7717])
     else:
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -113,12 +113,12 @@ def test_words_end_with_their_marks(command: Command, words: str, tmp_path: Path
     long = runtime.reader.read("dog " * 100)
     assert (long.truncated, long.words[-1]) == (True, "<end>")
     assert len(long.ids) == runtime.info.tokenizer.max_length
-    # options whose values are text, which MV-VSE's release writes
+    # MV-VSE's release stores options as strings
     assert command(releases.mv_vse(), "mv_vse", "--vocab", words, "--force")[0] == 0
 
 
 def embedded(state: State, frames: Tensor, legacy: bool) -> Tensor:
-    """PVSE's EncoderVideo over one clip's frames (T, d): (K, H)."""
+    """Computes PVSE's EncoderVideo for the frames (T, d) of a clip: (K, H)."""
     rnn = nn.GRU(frames.shape[1], releases.EMBED // 2, bidirectional=True)
     rnn.load_state_dict(under(state, "img_enc.rnn."))
     outputs, last = rnn(frames)
@@ -152,7 +152,7 @@ def test_clips_are_as_released(legacy: bool, command: Command, words: str, tmp_p
 
 
 class Evil:
-    """What a pickle could do to a reader that lets it."""
+    """An object whose pickle makes a folder when it is loaded."""
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.mkdir, ("pwned",)
@@ -161,8 +161,7 @@ class Evil:
 LAST = "module.backbone.top.0.0.conv3.weight"
 POSITIONS = "img_enc.visual_encoder.embeddings.position_embeddings"
 EXTRA = "img_enc.visual_encoder.encoder.layer.0.extra"
-# a release, the part of its model or its options, a key there and what it is set to; without a
-# value it is removed
+# release, key of its model or "opt", name in it, new value (None removes the name), error message
 REFUSALS: list[tuple[str, int | str, str, Any, str]] = [
     ("mv_vse", 1, "rnn.extra", torch.ones(2), r"holds model\[1\].rnn.extra, which this"),
     ("mv_vse", 1, "rnn.bias_hh_l0", None, "lacks text.forward_gru.bias_hh_l0"),
@@ -280,7 +279,7 @@ def test_hub_release(server: HubState, tmp_path: Path, capsys: pytest.CaptureFix
         (f"{REPO}/other/one.pth", "is not a complete PyTorch checkpoint"),
     ):
         assert main(["--from", "vse_infty", "--hub", address, "--out", str(out)]) == 1
-        errors = capsys.readouterr().err.splitlines()[-1]  # behind the client's progress
+        errors = capsys.readouterr().err.splitlines()[-1]  # after the progress bar
         assert re.match(f"export failed: .*{sentence}", errors), errors
         assert not out.exists()
     server.requests.clear()
@@ -307,7 +306,7 @@ def convert(folder: Path, family: str, name: str, *options: str) -> Runtime:
 
 
 def word_list(folder: Path, name: str, key: str, part: int | None = 1, without: int = 0) -> str:
-    """A word list as long as a stored table of embeddings, or shorter."""
+    """Writes the words of a stored checkpoint's embeddings, except the last `without` words."""
     with torch.serialization.safe_globals([argparse.Namespace]):
         content = torch.load(FOLDER / f"{name}.pth", weights_only=True)
     model = content.get("model", content)
@@ -317,7 +316,7 @@ def word_list(folder: Path, name: str, key: str, part: int | None = 1, without: 
 
 
 def backbone_folder(folder: Path, data: Data, kind: str = "bert") -> str:
-    """A backbone's folder with the sizes of a stored checkpoint."""
+    """Writes the folder of a backbone with the sizes of the stored checkpoints."""
     settings = {**SIZES, "model_type": kind, "max_position_embeddings": 40}
     settings["num_attention_heads"] = int(data[f"{kind}_num_attention_heads"])
     settings["layer_norm_eps"] = float(data[f"{kind}_layer_norm_eps"])
@@ -370,7 +369,7 @@ def test_pvse(name: str, tmp_path: Path) -> None:
 
 
 def unit_blocks(embeddings: Tensor, views: int, block: int) -> Tensor:
-    """Stored embeddings as the method holds them: (B, V, D) with blocks of unit length."""
+    """Converts stored embeddings to views (B, V, D) with blocks of unit length."""
     blocks = embeddings.unflatten(1, (views, -1, block))
     return (blocks / blocks.norm(dim=-1, keepdim=True)).flatten(2)
 
@@ -392,7 +391,7 @@ def test_avse(tmp_path: Path) -> None:
         captions = texts(runtime, "avse", data)
         check(captions.embeddings, unit_blocks(data["caption_embedding"], 1, block))
         check(runtime.methods["avse"].score(images, captions), data["scores"][same])
-        # what a view left out has no part in it
+        # patches that a view leaves out have no attention
         seen = images.attention[..., 1:] != 0  # (B, V, patches)
         for image_seen, remaining in zip(seen, data["selected_patches"][same], strict=True):
             for view, patches in zip(image_seen, remaining, strict=True):

@@ -1,4 +1,4 @@
-"""Published encoders go into packs that compute and rank as torch and `transformers` do."""
+"""Packs of published encoders compute and rank as torch and `transformers` do."""
 
 import json
 import re
@@ -35,7 +35,7 @@ CASES = {  # image encoder -> text encoder, method, grid
 
 
 def write_run(folder: Path, images: Path, text: str, name: str) -> Path:
-    """A run folder of a method with random weights over published encoders."""
+    """Writes a run folder of a method with random weights and published encoders."""
     image_encoder, _, image_about = load_image_source(images, rounded=False)
     if text == "bigru":
         tokenizer = build_tokenizer(CAPTIONS)
@@ -132,7 +132,7 @@ def test_a_siglip_without_a_head_or_an_end_mark_is_refused(tmp_path: Path) -> No
 
 
 def _ids(layout: str, source: Path) -> dict[str, Tensor]:
-    """The texts as the authors' code reads them, padded as the networks were trained."""
+    """Returns the token ids of `TEXTS` by the authors' rules, padded as in training."""
     if layout == twins.SIGLIP:
         rows, padding = [_pieces(text) for text in TEXTS], 1
     elif layout == twins.SIGLIP_2:
@@ -147,7 +147,7 @@ def _ids(layout: str, source: Path) -> dict[str, Tensor]:
 
 
 def _pieces(text: str) -> list[int]:
-    """SigLIP's reading, step by step: canonical form, then the likeliest pieces."""
+    """Tokenizes a text by SigLIP's rules: canonical form, then the most probable pieces."""
     text = text.lower().translate(str.maketrans("", "", string.punctuation))
     text = unicodedata.normalize("NFKC", text)
     text = "▁" + re.sub(r"\s+", " ", text).strip().replace(" ", "▁")

@@ -1,7 +1,4 @@
-"""The command that builds a pack: what it writes, what it refuses, and that drift stops it.
-
-ONNX files have the same weights in half the size; parity detects other rankings.
-"""
+"""The command `export`: its output and refusals, half precision, and the parity check."""
 
 import json
 import shutil
@@ -98,7 +95,7 @@ def test_other_numbers_are_drift(runs: Path, pack: Path, monkeypatch: pytest.Mon
         check_parity(runtime, NAME, parts, parts)
     weight[0] -= 0.5
 
-    # closer together than the tolerance, but not so close that they are ties
+    # differences below the tolerance, but larger than ties
     order = torch.arange(1000)[:, None] * 3e-5
     swapped = order - torch.arange(1000).remainder(2)[:, None] * 8e-5
     for method, scores in ((parts.head, order), (runtime.methods[NAME], swapped)):

@@ -1,4 +1,4 @@
-"""Image encoders that were trained along: MVAM-CLIP's two stages, from images to a search."""
+"""Image encoders trained with a method: the two stages of MVAM with CLIP, up to a search."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ OWN = f"mvam/{IMAGE_ENCODER}"
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`photos/`, and two packs of runs over `clip/`.
 
-    `alone/` holds the second stage; `both/` holds it beside a method that reads CLIP as it came.
+    `alone/` has the second stage; `both/` also has a method with CLIP's published weights.
     """
     root = tmp_path_factory.mktemp("mvam_clip")
     write_photographs(root / "photos", {"train": 8, "val": 6}, captions=2)
     save_clip(root / "clip")
     run(root, "stage1", "clip/mvam_stage1")
-    # at the paper's rate nothing moves in a few steps
+    # at the paper's learning rate, a few steps change nothing
     run(root, "stage2", "clip/mvam_stage2", f"init={root}/stage1", "optimizer.learning_rate=1e-3")
     still = ("method=base_attn", "arguments={embed_dim=8}", "objective={}")
     run(root, "still", "clip/mvam_stage1", *still)

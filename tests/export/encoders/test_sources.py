@@ -1,4 +1,4 @@
-"""Encoders from folders and by Hub id: the same numbers as `transformers`, or a sentence."""
+"""Encoders from folders and the Hub compute the features of `transformers`; refusals."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ PROCESSORS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for each class; nobody may change them."""
+    """A folder of each published architecture; tests must not change them."""
     root = tmp_path_factory.mktemp("published")
     for kind in twins.IMAGE_MODELS:
         twins.save_image_model(root / kind, kind)
@@ -182,7 +182,7 @@ def test_an_image_encoder_is_fetched_and_found_again(
     (tmp_path / "runs" / "yours_pack").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match="yours_pak; did you mean runs/yours_pack"):
         sources.load_image_source("runs/yours_pak")
-    assert not server.requests  # as the Hub has no answer for a mistyped folder
+    assert not server.requests  # a mistyped folder is not requested from the Hub
     files = {path.name: path.read_bytes() for path in (published / "vit").iterdir()}
     others = {"other.bin": b"large", "onnx/model.onnx": b"no"}
     server.add("owner/net", files | others)

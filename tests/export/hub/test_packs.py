@@ -38,7 +38,7 @@ REVISIONS = ("refs/pr/../../x", "..", "/etc", "a//b", "a\\..", "x\n", ".git", "x
 
 @pytest.fixture(scope="module")
 def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of one method with a gallery, as each file is a request."""
+    """A pack of one method with a gallery; fewer files need fewer requests."""
     out = tmp_path_factory.mktemp("packs") / "tiny"
     export_runs(out, runs / "backbone", [runs / "vsepp"], LABELS, runs / "gallery")
     return out
@@ -46,7 +46,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stocked(server: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> HubState:
-    """The server with the pack in a public repository, and an impatient client."""
+    """The server with the pack in a public repository, and a client with a short timeout."""
     monkeypatch.setattr(client, "ANSWER", 0.4)
     server.add(ID, contents(pack))
     return server
@@ -165,7 +165,7 @@ def test_a_failed_update_leaves_the_former_version(stocked: HubState, pack: Path
     stocked.faults.clear()
     stocked.requests.clear()
     assert pull(ID).name == find_cached(ID).name == after
-    assert ONNX not in fetched(stocked)  # which came whole before
+    assert ONNX not in fetched(stocked)  # fetched completely before
 
 
 def test_a_local_card_need_not_be_on_the_hub(server: HubState, pack: Path) -> None:

@@ -1,4 +1,4 @@
-"""How sure hits are, and which images are unlike a pack's own: read as strictly as all else."""
+"""Calibrated probabilities, and the distance of images from a pack's own images."""
 
 import json
 import math
@@ -39,7 +39,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 def judged(pack: Path, calibration: dict[str, Any], domain: dict[str, Any]) -> dict[str, Any]:
-    """The content of a pack.json with a calibration and a domain, which packs need not have."""
+    """Returns the content of pack.json with a calibration and a domain, which are optional."""
     manifest = json.loads((pack / "pack.json").read_text("utf-8"))
     assert "domain" not in manifest
     assert "calibration" not in manifest["methods"][NAME]

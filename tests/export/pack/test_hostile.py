@@ -1,4 +1,4 @@
-"""Hostile packs are refused by a sentence, quickly, and before they do harm."""
+"""Hostile packs are refused quickly, with a message of one sentence."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from polyview.export.runtime import Runtime
 from tests.export.editing import edited, relist
 
 HEAD, IMAGES, TOKENIZER = "vsepp/head.safetensors", "image_encoder.onnx", "tokenizer.json"
-SECONDS = 5.0  # that a refusal may take
+SECONDS = 5.0  # maximum duration of a refusal
 Attack = Callable[[Path], object]
 
 
@@ -32,7 +32,7 @@ def use(pack: Path) -> None:
 
 
 def attack(change: Callable[..., object]) -> Callable[..., Attack]:
-    """A function of a change's arguments that returns what makes the change to a pack."""
+    """Converts `change(pack, *arguments)` to a function of the arguments that returns an attack."""
     return lambda *values, **options: lambda pack: change(pack, *values, **options)
 
 
@@ -54,7 +54,7 @@ def content(pack: Path, file: str, data: bytes) -> None:
 
 
 def tensors(header: dict[str, Any], body: bytes = b"", size: int | None = None) -> Attack:
-    """A head of a safetensors header that may state another size, and a body."""
+    """Replaces a head by a safetensors header, with the stated `size` if given, and a body."""
     text = json.dumps(header).encode()
     return content(HEAD, struct.pack("<Q", len(text) if size is None else size) + text + body)
 
@@ -64,7 +64,7 @@ def tensor(dtype: str, shape: Sequence[int], body: bytes = b"\xff" * 4) -> Attac
 
 
 def network(*nodes: onnx.NodeProto, kind: int = TensorProto.FLOAT, **constants: Any) -> Attack:
-    """An image encoder of these nodes, whose output is of this type."""
+    """Replaces the image encoder by a graph of nodes, with an output of the type `kind`."""
     pixels = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["B", 3, "S", "S"])
     output = helper.make_tensor_value_info("features", kind, None)
     weights = [numpy_helper.from_array(np.array(v), key) for key, v in constants.items()]
@@ -75,7 +75,7 @@ def network(*nodes: onnx.NodeProto, kind: int = TensorProto.FLOAT, **constants: 
 
 
 def constant(**fields: Any) -> Attack:
-    """An image encoder with this tensor inside the branch of an If inside a node's attribute."""
+    """Replaces the image encoder by a graph with a tensor in the branch of an If node."""
     inner = helper.make_node("Constant", [], ["y"], value=TensorProto(name="bomb", **fields))
     branch = helper.make_graph([inner], "b", [], [])
     both = {"then_branch": branch, "else_branch": branch}
@@ -84,7 +84,7 @@ def constant(**fields: Any) -> Attack:
 
 @attack
 def link(pack: Path, name: str) -> None:
-    """Replaces a file by a link to the same outside the pack."""
+    """Moves a file out of the pack, and replaces the file by a link."""
     outside = pack.with_name("outside")
     shutil.move(pack / name, outside)
     (pack / name).symlink_to(outside)
@@ -92,7 +92,7 @@ def link(pack: Path, name: str) -> None:
 
 @attack
 def sparse(pack: Path, name: str, size: int) -> None:
-    """Extends a file by a hole, which takes no room on the disk."""
+    """Extends a file by a hole, which takes no space on the disk."""
     os.truncate(pack / name, size)
     if name != "pack.json":
         put("files", name, "bytes", value=size)(pack)
@@ -125,7 +125,7 @@ LOG = helper.make_node("Log", ["pixels"], ["features"])
 GONE = helper.make_node("Neg", ["nowhere"], ["features"])
 EXTERNAL = {"data_location": TensorProto.EXTERNAL, "dims": [1], "data_type": TensorProto.FLOAT}
 
-# name -> the attack, and a part of the sentence that refuses it
+# name -> attack, and a pattern of the error message
 ATTACKS: dict[str, tuple[Attack, str]] = {
     "pack.json of 3 GB": (sparse("pack.json", 3 * 2**30), r"has 3,221,225,472 bytes, more than"),
     "weights of 8 GB": (sparse(HEAD, 2**33), "bytes must be less than or equal to 2147483647"),

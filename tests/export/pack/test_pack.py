@@ -1,4 +1,4 @@
-"""Packs that are whole load; packs that are damaged or make no sense are refused by a sentence."""
+"""Complete packs are loaded; damaged and invalid packs are refused; the model card."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Regions of a gallery's images: what is read of them, where they lie, and what is refused."""
+"""Regions of a gallery's images: maps, boxes, and refusals."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.regions import shared_world
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(3, 4, 6)).astype(np.float32)
-# the upper left quarter, all, nothing but a line, and what lies between cells
+# the upper left quarter, the whole image, a line, and a box with edges inside cells
 BOXES = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.7, 1, 0.7, 1], [0.26, 0.11, 0.63, 0.9]])
 
 
@@ -36,7 +36,7 @@ def test_shares_are_spread_over_boxes_and_add_up(tmp_path: Path) -> None:
     assert maps.shape == (2, 3, *MAPS)
     torch.testing.assert_close(maps.sum(dim=(-2, -1)), values.sum(dim=-1))
     near, far = (0.26 * columns, 0.63 * columns)
-    share = min(int(near) + 1, far) - near  # of its leftmost column within the box
+    share = min(int(near) + 1, far) - near  # of the leftmost column inside the box
     across = regions.summed(0, odd).sum(dim=0)
     assert float(across[int(near)]) == pytest.approx(share / (far - near), abs=1e-5)
 
