@@ -19,8 +19,9 @@ SOAK_SEED ?= 1
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
+# TESTS='-m "not soak"' adds the slow ones
 test: $(VENV)/dev.stamp system
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest $(TESTS)
 
 # end-to-end tests: a user's folder, downloads, browser history, the first pack of a clone, a proxy
 slow: $(VENV)/dev.stamp system nginx

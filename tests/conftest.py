@@ -18,7 +18,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 WORKERS = 3
-USUAL = "not soak"  # of pyproject.toml
+USUAL = "not soak and not slow"  # of pyproject.toml
 SHARED = Path(__file__).parents[2] / "shared"
 # Files that share a server, which takes seconds to start, run in one process.
 SCREENS = ("compare", "mistakes", "explore", "inspect")
@@ -68,12 +68,13 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Excludes slow tests from a run of the whole suite; `make slow` runs them."""
+    """Includes the slow tests of files that the command line names."""
     files = {*TOGETHER, *LONG} - {*TOGETHER.values()}
     missing = [file for file in files if not (Path(__file__).parents[1] / file).is_file()]
     assert not missing, f"TOGETHER and LONG name files that do not exist: {missing}"
-    if _is_whole(config) and config.option.markexpr == USUAL:
-        config.option.markexpr = f"{USUAL} and not slow"
+    is_worker = hasattr(config, "workerinput")  # it has the expression of the main process
+    if config.option.markexpr == USUAL and not (is_worker or _is_whole(config)):
+        config.option.markexpr = "not soak"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
