@@ -98,7 +98,7 @@ def test_no_layer_attends_to_deleted_patches(case: Case) -> None:
 
 def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Maps of a random CLIP over four scenes; refuses other weights."""
-    source = save_clip(tmp_path / "source", size=224)
+    source = save_clip(tmp_path / "source", size=112)
     scenes = write_sample(tmp_path / "scenes", 4, ["vsepp"])
     build_clip(tmp_path / "pack", str(source), LABELS, scenes / "gallery")
     pack = ["--pack", f"{tmp_path}/pack", "--device", "cpu", "--json", f"{tmp_path}/rows.json"]
@@ -124,7 +124,7 @@ def test_maps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     sentences = {name: row["sentence"] for name, row in rows.items()}
     assert lines == pytest.approx(sentences, abs=1e-4)
     assert f"| LeGrad | {rows['LeGrad']['sentence']:.1f} (" in capsys.readouterr().out
-    other = save_clip(tmp_path / "other", size=224, seed=1)
+    other = save_clip(tmp_path / "other", size=112, seed=1)
     with pytest.raises(SystemExit, match="other does not hold the weights of tiny; name"):
         main([*pack, "--maps", str(other)])
     for net in (write_encoder(tmp_path / "net"), save_image_model(tmp_path / "net_2", "resnet")):
