@@ -117,30 +117,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 class _ByServer(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return _group(super()._split_scope(nodeid))
+        return _group(nodeid)
 
 
-def _group(file: str) -> str:
-    """Returns the group of a file, by default the file itself; a group runs in one process."""
+def _group(nodeid: str) -> str:
+    """Returns the group of a test, by default its file; a group runs in one process."""
+    file = nodeid.partition("::")[0]
     return TOGETHER.get(file, file)
 
 
 @pytest.hookimpl(trylast=True)  # after the test's own fixtures
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stops a group's server after the group's last test."""
-    if nextitem is None or _group_of(nextitem) != _group_of(item):
-        process = item.config.stash.get(SERVERS, {}).pop(_group_of(item), None)
+    group = _group(item.nodeid)
+    if nextitem is None or _group(nextitem.nodeid) != group:
+        process = item.config.stash.get(SERVERS, {}).pop(group, None)
         if process is not None:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)
 
 
-def _group_of(item: pytest.Item) -> str:
-    return _group(item.nodeid.partition("::")[0])
-
-
 def _position(item: pytest.Item) -> int:
-    group = _group_of(item)
+    group = _group(item.nodeid)
     return LONG.index(group) if group in LONG else len(LONG)
 
 
