@@ -84,7 +84,7 @@ def test_ensembles_and_terms_add_up() -> None:
     assert_adds_up(parts[1].scaled(-2.5), -2.5 * scores[1])
 
 
-def test_terms_of_no_single_word_are_of_the_whole_sentence() -> None:
+def test_terms_without_a_word_belong_to_the_whole_sentence() -> None:
     images, texts = sets([9], IMAGE_DIM, 0), sets([5], TEXT_DIM, 1)
     for name, value, of_words, of_sentence in (
         ("views", 0, False, True),

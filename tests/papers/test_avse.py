@@ -49,7 +49,7 @@ def test_groups_in_evaluation_depend_on_the_elements_only(features: Tensor) -> N
     assert not (left_out[0] & left_out[1]).any()
 
 
-def test_averaged_groups_compare_by_cosine(features: Tensor) -> None:
+def test_averaged_groups_are_compared_by_cosine(features: Tensor) -> None:
     torch.manual_seed(1)
     method = AVSE(10, 8, AVSEConfig(8, views=3, match="mean")).eval()
     apart = AVSE(10, 8, AVSEConfig(8, views=3, match="maxsim", block_dim=8)).eval()

@@ -62,9 +62,9 @@ def test_each_caption_is_drawn_once(counts: list[int], together: int, seed: int)
     assert runs <= sum(-(-count // together) for count in counts)
 
 
-SHARED: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}
+ARGUMENTS: dict[str, dict[str, Any]] = {"pvse": {"views": 2}, "mvam": {"views": 2}}
 # every cell is in every group, so that AVSE draws no random groups
-SHARED["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
+ARGUMENTS["avse"] = {"views": 2, "block_dim": 4, "train_share": 1.0}
 WITH_COSTS = [name for name, kind in OBJECTIVES.items() if "cost" in kind.model_fields]
 LOSSES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in OBJECTIVES),
@@ -77,7 +77,7 @@ LOSSES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("method", "settings"), LOSSES, ids=str)
 def test_encoding_each_image_once(method: str, settings: dict[str, Any], data: Split) -> None:
-    table, arguments = table_of(data), {"embed_dim": 8, **SHARED.get(method, {})}
+    table, arguments = table_of(data), {"embed_dim": 8, **ARGUMENTS.get(method, {})}
     config = TrainConfig(method=method, size_augmentation=0.0)
     directions = 0 if method == "pvse" else 2
     words = BiGRUTextEncoder(int(table.ids.max()) + 1, 6, 8, directions=directions)
@@ -193,7 +193,7 @@ def test_texts_have_a_vocabulary_or_features_of_a_frozen_encoder(tmp_path: Path)
         torch.testing.assert_close(read[0][real], read[1][real], rtol=0, atol=2e-3)
 
 
-def test_words_of_the_vocabulary_get_their_vectors(tmp_path: Path) -> None:
+def test_word_vectors_of_the_vocabulary_are_loaded(tmp_path: Path) -> None:
     words = {"[PAD]": 0, "[UNK]": 1, "dog": 2, "beach": 3, "zebra": 4}
     path = tmp_path / "vectors.txt"
     path.write_text("beach 1.5 -2\nunused 7 7\n. . . 8 8\ndog 0.25 3e-1\n")

@@ -209,7 +209,7 @@ def test_relevant_images_are_removed_for_questions_without_answer() -> None:
 SCORES = ("metrics_random", "metrics_correlated", "metrics_single_image", "metrics_odd_median")
 EMBEDDINGS = ("pvse_eval_multi", "pvse_eval_single")
 NAMES = ("r1", "r5", "r10", "medr", "meanr")
-WAYS = ("i2t", "t2i")
+DIRECTIONS = ("i2t", "t2i")
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:
@@ -229,16 +229,16 @@ def owners(scores: np.ndarray) -> np.ndarray:
     return np.arange(scores.shape[1]) // (scores.shape[1] // len(scores))
 
 
-def ranks_of(scores: np.ndarray, way: str) -> np.ndarray:
+def ranks_of(scores: np.ndarray, direction: str) -> np.ndarray:
     image_of = owners(scores)
-    if way == "t2i":
+    if direction == "t2i":
         return best_ranks(scores.T, [np.array([i]) for i in image_of])
     return best_ranks(scores, [np.flatnonzero(image_of == i) for i in range(len(scores))])
 
 
 def assert_table(metrics: dict[str, float], expected: list[float]) -> None:
     """Compares the five metrics of both directions, then rsum."""
-    values = [metrics[f"{way}_{name}"] for way in WAYS for name in NAMES]
+    values = [metrics[f"{direction}_{name}"] for direction in DIRECTIONS for name in NAMES]
     assert [*values, metrics["rsum"]] == pytest.approx(expected, abs=1e-9)
 
 
@@ -246,9 +246,9 @@ def assert_table(metrics: dict[str, float], expected: list[float]) -> None:
 def test_golden_metrics(name: str) -> None:
     data = arrays(name)
     scores = score_views(name) if name in EMBEDDINGS else data["scores"]
-    for way, axis in (("i2t", 1), ("t2i", 0)):
-        assert np.array_equal(ranks_of(scores, way), data[f"{way}_ranks0"])
-        assert np.array_equal(scores.argmax(axis=axis), data[f"{way}_top1"])
+    for direction, axis in (("i2t", 1), ("t2i", 0)):
+        assert np.array_equal(ranks_of(scores, direction), data[f"{direction}_ranks0"])
+        assert np.array_equal(scores.argmax(axis=axis), data[f"{direction}_top1"])
     expected = [*data["i2t_metrics"], *data["t2i_metrics"], float(data["rsum"])]
     assert_table(retrieval_metrics(scores, owners(scores)), expected)
 
@@ -257,9 +257,9 @@ def test_golden_ties_are_counted_pessimistically() -> None:
     data = arrays("metrics_ties")
     cases = {key.split(".")[0] for key in data}
     assert cases
-    for case, way in itertools.product(cases, WAYS):
-        ranks = ranks_of(data[f"{case}.scores"], way)
-        assert np.array_equal(ranks, data[f"{case}.{way}_ranks0_pessimistic"])
+    for case, direction in itertools.product(cases, DIRECTIONS):
+        ranks = ranks_of(data[f"{case}.scores"], direction)
+        assert np.array_equal(ranks, data[f"{case}.{direction}_ranks0_pessimistic"])
 
 
 def test_golden_five_folds() -> None:
