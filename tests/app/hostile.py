@@ -154,7 +154,7 @@ def looped() -> bytes:
 
 
 def tiled(*sides: int, kind: int = 4) -> bytes:
-    """A TIFF of 64 x 48 pixels whose tags state several tile sides; libtiff reads the first."""
+    """A TIFF of 64 x 48 pixels in tiles; libtiff uses the first of `sides`, Pillow the last."""
     data = zlib.compress(bytes(10**6))
     tiles = [(tag, kind, side) for tag in (322, 323) for side in sides]
     tags = [(259, 4, 8), (277, 4, 1), *tiles, (324, 4, 8), (325, 4, len(data))]

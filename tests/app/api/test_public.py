@@ -197,7 +197,7 @@ def test_one_client_cannot_take_all_slots(server: Server, monkeypatch: pytest.Mo
 def test_slow_uploads_refusals_and_mcp_clients_hold_no_slot(server: Server) -> None:
     head = "POST /api/v1/collections/file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000"
     call = {"name": "packs", "arguments": {}}
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     accepts = {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "127.0.4.2"}
     with ExitStack() as stack:
         visitor = stack.enter_context(client(server, "127.0.4.2"))
@@ -210,7 +210,7 @@ def test_slow_uploads_refusals_and_mcp_clients_hold_no_slot(server: Server) -> N
         proxy = stack.enter_context(client(server, "127.0.0.99"))
         pool = stack.enter_context(ThreadPoolExecutor(access.MAX_TOGETHER + 1))
         sent = [
-            pool.submit(proxy.post, "/gradio_api/mcp/", json=asked, headers=accepts)
+            pool.submit(proxy.post, "/gradio_api/mcp/", json=request, headers=accepts)
             for _ in range(access.MAX_TOGETHER + 1)
         ]
         texts = [each.result().text for each in sent]

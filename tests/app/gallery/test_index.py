@@ -89,8 +89,10 @@ def test_searches_by_every_rule(
     torch.testing.assert_close(scores, exact, atol=2e-3 if half else 1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("expected", "kept"), [(30, ("float32", 4)), (1000, ("float16", 2))])
-def test_kept_rows(expected: int, kept: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("expected", "stored"), [(30, ("float32", 4)), (1000, ("float16", 2))])
+def test_stored_rows(
+    expected: int, stored: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_limits(monkeypatch, 20_000)
     items = units(np.random.default_rng(3), 30, 2, 4).half().float()
     ids = np.random.default_rng(3).permutation(100)[:30]
@@ -99,7 +101,7 @@ def test_kept_rows(expected: int, kept: tuple[str, int], monkeypatch: pytest.Mon
     with pytest.raises(ValueError, match="nothing is searchable yet"):
         gallery.scores(Views(items[:1]))
     gallery.add(ids.tolist(), items)
-    assert (gallery.storage, gallery.bytes // items.numel()) == kept
+    assert (gallery.storage, gallery.bytes // items.numel()) == stored
     assert torch.equal(gallery.views(ids[[8, 2, 29]]).embeddings, items[[8, 2, 29]])
     monkeypatch.setattr(index, "_CHUNK", 7)
     results = list(gallery.chunks())

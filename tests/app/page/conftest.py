@@ -88,7 +88,7 @@ class Tab:
         return box["y"]
 
     def fits(self) -> bool:
-        """Whether nothing is wider than the window, and the layout did not shift."""
+        """Returns whether no element is wider than the window and the layout did not shift."""
         wide, shifts = self.page.evaluate(
             "[document.documentElement.scrollWidth - innerWidth, window.shifts]"
         )

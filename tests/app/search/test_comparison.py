@@ -44,7 +44,7 @@ def judged() -> Comparison:
 
 
 def test_kendalls_tau() -> None:
-    """Concordant less discordant pairs, by the mean of those that are not tied on each side."""
+    """Concordant less discordant pairs, by the geometric mean of untied pairs."""
     random = np.random.default_rng(0)
     for size in (2, 7, 20):
         x, y = random.integers(0, size, (2, size)).astype(float)  # ties on both sides
