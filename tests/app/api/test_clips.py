@@ -84,6 +84,7 @@ def test_clips_are_sent_whole_and_in_ranges(ask: TestClient, folder: Path) -> No
     whole = ask.get("/clip/1")
     assert (whole.status_code, whole.content) == (200, content)
     assert whole.headers["content-type"] == "video/mp4"
+    assert int(whole.headers["content-length"]) == len(content)  # not compressed again
     part = ask.get("/clip/4", headers={"range": "bytes=100-199"})  # the id of another frame
     assert (part.status_code, part.content) == (206, content[100:200])
     assert ask.get("/clip/2").headers["content-type"] == "image/gif"

@@ -90,9 +90,7 @@ def test_searches_by_every_rule(
 
 
 @pytest.mark.parametrize(("expected", "stored"), [(30, ("float32", 4)), (1000, ("float16", 2))])
-def test_stored_rows(
-    expected: int, stored: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_storage(expected: int, stored: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     set_limits(monkeypatch, 20_000)
     items = units(np.random.default_rng(3), 30, 2, 4).half().float()
     ids = np.random.default_rng(3).permutation(100)[:30]
