@@ -218,9 +218,9 @@ def test_requests_are_not_logged(private: Server) -> None:
     short = {"data": ["x" * 400_000], "fn_index": 0, "session_hash": "s" * 11}
     assert ask(private, "/gradio_api/queue/join", "POST", json=short).status_code == 200
     assert "query cannot be" in ask(private, f"/gradio_api/queue/data?session_hash={'s' * 11}").text
-    address = "/gradio_api/call/v2/search_text"  # a body without the parameter query
-    event = ask(private, address, "POST", json={"k": 2}).json()["event_id"]
-    assert "the query is empty" in ask(private, f"{address}/{event}").text
+    address = "/gradio_api/call/v2/explain"  # a body without the parameter query
+    event = ask(private, address, "POST", json={"image": "i" * 2000}).json()["event_id"]
+    assert "query cannot be" in ask(private, f"{address}/{event}").text
     no_list = {"data": "x" * 400_000}
     refused(ask(private, "/gradio_api/call/info", "POST", json=no_list), 400)
     unknown = {"data": [], "fn_index": 99999, "session_hash": "s" * 11}
