@@ -119,9 +119,7 @@ def changed(run: str, folder: Path, **about: object) -> str:
     return str(folder)
 
 
-def test_images_and_features_are_not_confused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mismatched_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wide = str(write_regions(tmp_path / "wide"))
     for path in Path(wide).glob("*_ims.npy"):
         np.save(path, np.concatenate([np.load(path)] * 2, axis=2))

@@ -16,9 +16,7 @@ from polyview.models.gpo import GPO
 from polyview.models.views import lengths_to_mask
 
 
-def test_the_latency_of_queries_is_recorded(
-    tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_query_latency(tiny_pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pack = Path(shutil.copytree(tiny_pack, tmp_path / "pack"))
     assert gallery.main(["latency", "--pack", str(pack), "--queries", "5", "--record"]) == 0
     recorded = json.loads((pack.parent / "pack.speed.json").read_text())

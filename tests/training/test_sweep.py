@@ -55,9 +55,7 @@ def _run(path: Path, *more: str) -> None:
     sweep.main([str(path), "--out", f"{folder}/runs", "--results", f"{folder}/results", *more])
 
 
-def test_trials_choose_a_setting_and_all_seeds_are_measured(
-    toy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trials_choose_the_final_setting(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _run(toy)
     table = toy.parent / "results" / "toy.csv"
     lines = read_rows(table)

@@ -153,9 +153,7 @@ def calibration() -> Calibration:
 
 
 @pytest.mark.parametrize("images", [30, 150, 400])
-def test_probabilities_are_calibrated_on_new_questions(
-    calibration: Calibration, images: int
-) -> None:
+def test_calibration_holds_for_new_questions(calibration: Calibration, images: int) -> None:
     questions, scores = made_up(1)
     query = ask(questions.select(np.arange(images), np.arange(QUESTIONS)), scores[:images])
     values = measure(calibration, query)

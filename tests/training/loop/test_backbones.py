@@ -28,9 +28,7 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> distill.DistillConfig:
 
 
 @pytest.mark.slow
-def test_targets_are_projected_maps_of_the_teacher(
-    school: distill.DistillConfig, tmp_path: Path
-) -> None:
+def test_targets_are_projected_teacher_maps(school: distill.DistillConfig, tmp_path: Path) -> None:
     student = distill.Distillation(school, tmp_path, resume=False)
     pixels, targets = student.load_crops(np.array([2, 9, 9]), np.array([1, 0, 2]))
     net, seen_as, _ = load_image_source(school.teacher, "cpu")
@@ -77,9 +75,7 @@ def test_saturation_contrast_and_brightness_change_in_this_order() -> None:
 
 
 @pytest.mark.slow
-def test_images_without_captions_have_no_retrieval_loss(
-    school: distill.DistillConfig, tmp_path: Path
-) -> None:
+def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) -> None:
     also = tmp_path / "also"
     (also / "images").mkdir(parents=True)
     for name in ("spoken", "silent"):
@@ -96,9 +92,7 @@ def test_images_without_captions_have_no_retrieval_loss(
 
 
 @pytest.mark.slow
-def test_a_deeper_student_starts_from_another_student(
-    school: distill.DistillConfig, tmp_path: Path
-) -> None:
+def test_a_deeper_student_starts_from_a_run(school: distill.DistillConfig, tmp_path: Path) -> None:
     first = distill.Distillation(school, tmp_path / "first", resume=False)
     first.fit()
     deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256)

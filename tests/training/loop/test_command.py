@@ -162,9 +162,7 @@ def run(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_clip_learns_and_resumes_bit_for_bit(
-    config: TrainConfig, run: Path, tmp_path: Path
-) -> None:
+def test_a_clip_learns_and_resumes_exactly(config: TrainConfig, run: Path, tmp_path: Path) -> None:
     losses = [float(row["contrastive"]) for row in read_rows(run / "log.csv")]
     assert losses[1] < losses[0]
     check_resume(ClipTraining, config, run, tmp_path)

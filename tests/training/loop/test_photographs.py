@@ -38,9 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_run_is_evaluated(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluating_a_run(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.json"
     run = ("--run", f"{world}/run", "--cache", f"{world}/cache", "--split", "val")
     same = str(shutil.copytree(world / "run", tmp_path / "same"))
@@ -99,9 +97,7 @@ def test_settings_are_checked_before_an_image_is_read(
         assert not Path("run").exists()
 
 
-def test_features_of_texts_are_mapped_and_cached(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_text_features(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also skips a damaged image."""
     data = write_photographs(tmp_path / "photos", {"train": 16, "val": 8})
     (data / "images" / "003.jpg").write_bytes(b"no image")

@@ -88,9 +88,7 @@ def config(method: str = "vse_infty", **changes: Any) -> TrainConfig:
     return check(TrainConfig, {**values, **TINY.get(method, {}), **changes})
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_before_the_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_loss_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(config(), TRAIN, VAL, tmp_path)
     weight = next(trainer.model.parameters())
     monkeypatch.setattr(trainer, "losses", lambda *_: {"a": weight.sum() * math.nan})
@@ -155,9 +153,7 @@ def test_the_best_weights_are_saved_with_metadata(tmp_path: Path) -> None:
     assert max(float(rsum) for rsum in rsums if rsum) == pytest.approx(best["rsum"], abs=0.01)
 
 
-def test_low_precision_trains_on_hardware_that_supports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_in_low_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "bf16": False})
     with pytest.raises(ValueError, match=r"no instructions .*precision=fp32"):

@@ -49,9 +49,7 @@ def test_the_seed_gives_the_clips_of_the_bundled_gallery(clips: list[Clip]) -> N
 
 
 @pytest.mark.font
-def test_a_gallery_has_the_frames_and_the_truth_of_the_bundled_one(
-    clips: list[Clip], tmp_path: Path
-) -> None:
+def test_a_gallery_has_the_content_of_the_bundled_one(clips: list[Clip], tmp_path: Path) -> None:
     write_gallery(clips, "test", tmp_path / "gallery", COUNT)
     gallery = load_gallery(tmp_path / "gallery")
     assert len(gallery.images) == COUNT
