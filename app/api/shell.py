@@ -47,7 +47,7 @@ def _search(options: argparse.Namespace) -> int:
     with Library(
         options.pack, options.gallery, method=options.method, device=options.device, watch=watch
     ) as library:
-        library.close()  # stops reading for other methods
+        library.close()  # stops encoding captions
         for refusal in library.refused:
             print(f"polyview: left out: {refusal.reason}", file=sys.stderr)
         query = Path(options.query[1:]) if options.query.startswith("@") else options.query

@@ -284,7 +284,7 @@ class Gallery:
 
     @torch.inference_mode()
     def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
-        """Scores (S,) an even sample of all images, or of `some` ids (n,), for a text (1, W, D)."""
+        """Scores an even sample (S,) of all images, or of `some` ids (n,), for a text (1, W, D)."""
         ids, sampled = self.ids() if some is None else some, self._sampled
         if not len(ids):
             return np.zeros(0, np.float32)
@@ -345,7 +345,7 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns ids of items in the nearest clusters, and of later items; None if under k."""
+        """Returns ids of the best items in the clusters, and of later items; None if too few."""
         ids, item_rows = self.ids(), self._numbers // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
         listed = max(_MIN_LISTED, 16 * k * item_rows)

@@ -211,8 +211,8 @@ def from_folder(folder: Path) -> Collection:
     """Lists the image files below a folder, in the order of their paths.
 
     Skips hidden files, hidden folders and links to folders; reports ZIP archives, unreadable
-    folders and links out of `folder` in `left_out`. Files are not opened; unreadable files are
-    refused when they are read. Raises FileNotFoundError if there is no folder or no image.
+    folders and links to folders outside in `left_out`. Files are not opened: unreadable files, and
+    links to files outside, are refused later. Raises FileNotFoundError without a folder or image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
@@ -262,7 +262,7 @@ def sweep(thumbnails: Path) -> None:
 
 
 def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
-    """Yields printable name and path of images and ZIP archives; extends `left_out` by folders."""
+    """Yields printable name and path of images and archives; adds refused folders to `left_out`."""
     pending = [str(root)]
 
     def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped

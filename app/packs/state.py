@@ -1,8 +1,8 @@
 """The open packs and collections, which requests name by key.
 
 A `Retriever` searches a collection with a pack. Packs on this machine are opened by the first
-request for them. Folders and uploads stay open until the number of open ones exceeds a limit; then
-requests for the closed ones are refused with status 410.
+request for them. Folders are closed when too many are open, uploads also when they are unused or
+too large. Requests for closed folders and uploads are refused with status 410.
 """
 
 from __future__ import annotations

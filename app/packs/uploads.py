@@ -58,7 +58,7 @@ class Uploads(dict[str, Upload]):
         return upload
 
     def add(self, key: str, name: str, content: bytes) -> None:
-        """Adds a file to an upload; raises `Refusal` or ValueError if a limit is exceeded."""
+        """Adds a file to an upload; raises `Refusal` or ValueError if the file is not accepted."""
         name = "".join(c for c in PurePosixPath(name.replace("\\", "/")).name if c.isprintable())
         if not name:
             raise ValueError("name is empty; name the file, such as beach.jpg")
