@@ -23,6 +23,9 @@ def answered(private: Server, **values: Any) -> dict[str, Any]:
 
 
 def test_filters_pages_and_tables(private: Server) -> None:
+    usual, methods = private.get("mistakes"), private.get("info")["methods"]
+    views = {methods[usual[side]]["views"] for side in "ab"}
+    assert min(views) == 1 < max(views)  # by default, methods with one view and with several
     query = {"a": "avse", "b": "pvse", "k": 5}
     whole = answered(private, **query, cell="all", order="caption", count=5000)
     rows = whole["captions"]
