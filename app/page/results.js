@@ -281,7 +281,7 @@ function sources({ methods, speed }) {
   const found = new Map();
   for (const { title, measured } of Object.values(methods)) {
     if (!measured) continue;
-    const command = measured.command.replace(/(--method )\S+/, "$1METHOD").replace(/(--data[ =])\S+/, "$1DIR");
+    const command = measured.command.replace("-m training.", "-m polyview ").replace(/(--method )\S+/, "$1METHOD").replace(/(--data[ =])\S+/, "$1DIR");
     const about = `${measured.split} split, training seed ${measured.seed ?? "unknown"}, ${measured.hardware}`;
     const key = `${about}\n${command}`;
     found.set(key, [...(found.get(key) ?? []), title]);

@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {
     "refusal": [1.0, 0.5, -0.2, -4.0],
     "hit": [-2.0, 1.0, -1.0, 0.5, -1.0],
     "split": "val",
-    "command": "python -m training.evaluate --calibrate",
+    "command": "python -m polyview evaluate --calibrate",
     "hardware": "2 CPU cores",
     "seed": 0,
 }
