@@ -123,7 +123,7 @@ def test_the_readme_has_the_recorded_numbers() -> None:
         block = sweep.PAGE.read_text("utf-8").partition(f"<!-- sweep {name} -->")[2]
         recorded = dict[tuple[str, str], str]()  # lower-case method and baseline -> difference
         for line in block.partition("<!-- end")[0].strip().splitlines()[2:]:
-            label, *_, against, differences, _ = line.split(" | ")
+            label, *_, against, differences = line.split(" | ")
             pairs = zip(against.split("<br>"), differences.split("<br>"), strict=True)
             for baseline, difference in pairs:
                 first, second = (re.split(r" \(|, ", each)[0].lower() for each in (label, baseline))
