@@ -194,7 +194,7 @@ def _bert_encoder(
 
 
 def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
-    """Reads a folder's `config.json`; `transformers` replaces missing values by its defaults."""
+    """Reads a folder's `config.json`; `transformers` replaces missing values with its defaults."""
     if folder is None or not (folder / "config.json").is_file():
         return {"model_type": kind}
     return {**read_json(folder / "config.json"), "model_type": kind}

@@ -125,8 +125,8 @@ def _check_component(section: str, component: Any) -> None:
         raise ValueError(f"its {section} contains {kind!r:.60}; allowed are {', '.join(allowed)}")
     pattern = (component.get("pattern") or {}).get("Regex", r"\s+")
     if pattern not in _PATTERNS:
-        advice = "use a tokenizer of BERT, CLIP or SigLIP"
-        raise ValueError(f"its {section} has the regular expression {pattern!r:.60}; {advice}")
+        fault = f"its {section} has the regular expression {pattern!r:.60}, which is not allowed"
+        raise ValueError(f"{fault}; use a tokenizer of BERT, CLIP or SigLIP")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 `huggingface_hub` transfers files and manages the cache. File sizes stated by the server are
 trusted; names and content of files are not. An address is `owner/name` or `owner/name@revision`.
-With the token None, the login of `hf auth login` is used if there is one; False sends no token.
+With the token None, `HF_TOKEN` or the login of `hf auth login` is used; False sends no token.
 """
 
 import errno

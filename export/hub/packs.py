@@ -97,7 +97,7 @@ def pull(
 
 
 def _files_of_pack(repo: Repo, token: Token) -> Repo:
-    """Fetches the pack's JSON files; restricts `repo` to the pack's files, of matching sizes."""
+    """Fetches the JSON files; restricts `repo` to the pack's files, whose sizes must match."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}

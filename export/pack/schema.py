@@ -117,7 +117,7 @@ class GallerySummary:
 
 @dataclass(frozen=True, config=STRICT)
 class Labels:
-    """A pack's name, title, licence, credits and description, for people."""
+    """A pack's name, title, licence, credits and description."""
 
     name: Name
     title: Line
@@ -188,7 +188,7 @@ class PackInfo(Labels):
         return f"{FOLDER}/{REGIONS}" in self.files
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content of pack.json; keys that older packs lack are omitted at defaults."""
+        """Returns the content of pack.json, without defaults of keys that older packs lack."""
         values = TypeAdapter(PackInfo).dump_python(self, mode="json")
         values["preprocess"] = self.preprocess.to_json()
         values["files"] = dict(sorted(values["files"].items()))

@@ -132,7 +132,7 @@ def test_each_hardware_has_its_own_requirements(root: Path, tmp_path: Path) -> N
 
 def test_packs_are_refused(root: Path, copied: Path, small_pack: Path, tmp_path: Path) -> None:
     out = tmp_path / "space"
-    with pytest.raises(FileNotFoundError, match=r'no pack "../app"; name a bundled pack'):
+    with pytest.raises(FileNotFoundError, match=r'"../app"; name a bundled pack \(scenes\)'):
         build_space(out, ["../app"], root=root)
     with pytest.raises(ValueError, match='two packs are called "tiny"'):
         build_space(out, ["scenes", str(copied)], root=root)  # both are the tiny pack

@@ -276,6 +276,7 @@ def test_hub_release(server: HubState, tmp_path: Path, capsys: pytest.CaptureFix
         ("somewhere", "takes owner/name/FOLDER_OR_FILE"),
         (f"{REPO}/absent", "no checkpoints under absent; name one of .*model_best.pth"),
         (f"{REPO}/other", "2 checkpoints under other; name one of other/one.pth, other/two"),
+        (f"{REPO}/{NAME}@nowhere", "no such revision"),
         (f"{REPO}/other/one.pth", "is not a complete PyTorch checkpoint"),
     ):
         assert main(["--from", "vse_infty", "--hub", address, "--out", str(out)]) == 1
