@@ -28,7 +28,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "progressive.jpg": (lambda: progressive(13_300), "more than the 100 million"),
     "scans.jpg": (lambda: repeated_scans(2000, 1200), "more than 100 scans"),
     "baseline.jpg": (lambda: repeated_scans(2000, 1200, False), "more than 100 scans"),
-    "exif.png": (lambda: large_exif(), "more than 1 MB of EXIF"),
+    "exif.png": (
+        lambda: saved(Image.new("L", (9, 9)), "PNG", exif=b"Exif\0\0II*\0" + bytes(2**21)),
+        "more than 1 MB of EXIF",
+    ),
     "comment.gif": (lambda: commented(2**21), COMMENTS),
     "short.gif": (lambda: commented(0)[:-1] + b"!\xfe" + b"\x01 " * 5000 + b"\0;", COMMENTS),
     "loop.gif": (lambda: looped(), COMMENTS),
@@ -92,22 +95,27 @@ def set_traps(folder: Path) -> None:
 
 def write_below(folder: Path, name: str, depth: int) -> None:
     """Writes an image in nested folders; its path may be longer than the system accepts."""
-    parent = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir(name, dir_fd=parent)
-        child = os.open(name, os.O_RDONLY, dir_fd=parent)
-        os.close(parent)
-        parent = child
-    with os.fdopen(os.open("deep.png", os.O_WRONLY | os.O_CREAT, dir_fd=parent), "wb") as file:
-        draw(5)[0].save(file, "PNG")
-    os.close(parent)
+    draft, outer = folder / "draft", folder / "outer"
+    draft.mkdir()
+    draw(5)[0].save(draft / "deep.png")
+    for _ in range(depth - 1):
+        outer.mkdir()
+        draft.rename(outer / name)
+        outer.rename(draft)
+    draft.rename(folder / name)
+
+
+def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """The file of an image in a format of Pillow."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
 
 
 def cut(kind: str) -> bytes:
     """The first half of an image's file."""
-    file = io.BytesIO()
-    draw(4)[0].resize((960, 720)).save(file, kind)
-    return file.getvalue()[: file.tell() // 2]
+    content = saved(draw(4)[0].resize((960, 720)), kind)
+    return content[: len(content) // 2]
 
 
 def progressive(side: int) -> bytes:
@@ -125,25 +133,14 @@ def repeated_scans(side: int, scans: int, is_progressive: bool = True) -> bytes:
     return content[:last] + content[last:-2] * (scans - content.count(start) + 1) + end
 
 
-def large_exif() -> bytes:
-    """A PNG with 2 MB of EXIF."""
-    file = io.BytesIO()
-    Image.new("RGB", (40, 40)).save(file, "PNG", exif=b"Exif\0\0" + b"II*\0" + bytes(2**21))
-    return file.getvalue()
-
-
 def jpeg(side: int, is_progressive: bool = True) -> bytes:
     """A grey JPEG."""
-    file = io.BytesIO()
-    Image.new("L", (side, side), 128).save(file, "JPEG", progressive=is_progressive)
-    return file.getvalue()
+    return saved(Image.new("L", (side, side), 128), "JPEG", progressive=is_progressive)
 
 
 def commented(size: int) -> bytes:
     """A GIF of one pixel with a comment of `size` bytes."""
-    file = io.BytesIO()
-    Image.new("P", (1, 1)).save(file, "GIF", comment=bytes(size))
-    return file.getvalue()
+    return saved(Image.new("P", (1, 1)), "GIF", comment=bytes(size))
 
 
 def looped() -> bytes:
@@ -181,9 +178,8 @@ def tiff(
 
 
 def png_header(width: int, height: int) -> bytes:
-    """The header of a PNG of any size, without the pixels."""
-    content = b"\x89PNG\r\n\x1a\n"
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    for data in (b"IHDR" + header, b"IDAT" + zlib.compress(b"\0" * 64)):
-        content += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
-    return content
+    """A PNG of one pixel whose header states another size."""
+    content = bytearray(saved(Image.new("RGB", (1, 1)), "PNG"))
+    content[16:24] = struct.pack(">II", width, height)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    return bytes(content)

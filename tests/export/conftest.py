@@ -29,7 +29,6 @@ from tests.once import made_once
 TRAINED = tuple(OBJECTIVES)  # all methods but CLIP
 NAME = TRAINED[0]
 SIZE, IMAGE_DIM, TEXT_DIM = 64, 12, 8
-BACKBONE = {"widths": [6, 8, IMAGE_DIM], "blocks": [1, 1]}
 CAPTIONS = ["a red dog on the beach", "two apples left of a car", "the cat sleeps at night"]
 LABELS = Labels("tiny", "Tiny", "Apache-2.0", "nobody (CC0)", "Random weights for tests.")
 
@@ -49,12 +48,23 @@ def settle(module: Any) -> Any:
     return module.eval()
 
 
-def write_backbone(folder: Path) -> Path:
-    preprocess = {"size": SIZE, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"}
-    about = {"kind": "image_backbone", "arch": "scene_net", "arguments": BACKBONE}
-    about["preprocess"] = preprocess
-    encoder = settle(SceneNet(tuple(BACKBONE["widths"]), tuple(BACKBONE["blocks"])))
-    save_tensors(folder / "best.safetensors", encoder.state_dict(), about)
+def write_backbone(
+    folder: Path,
+    widths: tuple[int, ...] = (6, 8, IMAGE_DIM),
+    size: int = SIZE,
+    trained: bool = True,
+) -> Path:
+    """Writes a run of a tiny image encoder for images of `size` pixels."""
+    blocks = (1,) * (len(widths) - 1)
+    encoder = SceneNet(widths, blocks)
+    about = {
+        "kind": "image_backbone",
+        "arch": "scene_net",
+        "arguments": {"widths": list(widths), "blocks": list(blocks)},
+        "preprocess": {"size": size, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
+    }
+    state = (settle(encoder) if trained else encoder).state_dict()
+    save_tensors(folder / "best.safetensors", state, about)
     (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
     return folder
 

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 READER, WRITER = "token-that-reads", "token-that-writes"
@@ -32,13 +32,15 @@ class Fault:
     """A fault of an answer.
 
     `kind` is "cut" (the connection ends after `at` bytes), "trickle" (after `at` bytes, one byte
-    every 10 ms), "silent" (no answer), "redirect" (to the same address), "status" (`at`, with
-    `headers`) or "login" (the login page of a guest network).
+    every 10 ms), "silent" (no answer), or "status" (`at`, with `headers`).
     """
 
     kind: str
     at: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+
+
+DOWN = Fault("status", 503)
 
 
 @dataclass
@@ -63,13 +65,17 @@ class Repo:
         return commit
 
 
+def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
+    """Returns an exception with a status and the Hub's error code."""
+    return HTTPException(status, message, {"X-Error-Code": code, "X-Error-Message": message})
+
+
 @dataclass
 class HubState:
-    """The server's repositories, the requests it received, and its faults."""
+    """The server: its repositories, the requests it received, its faults, and its routes."""
 
     repos: dict[str, Repo] = field(default_factory=dict)  # by `owner/name`
     damaged: set[str] = field(default_factory=set)  # paths served with their last byte changed
-    down: bool = False  # whether every request is answered with status 503
     # pattern -> fault of the answers whose "METHOD /path" matches it
     faults: dict[str, Fault] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)  # set when the server ends
@@ -84,86 +90,53 @@ class HubState:
         self.repos[name] = Repo(**about)
         return self.repos[name].add_commit("main", files)
 
-
-@contextmanager
-def running_hub() -> Iterator[HubState]:
-    """Runs the server on a free local port until the block ends."""
-    state = HubState()
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        state.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        app = _Hub(state).app()
-        settings: Any = {"log_level": "critical", "lifespan": "off"}
-        server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=0, **settings))
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-        thread.start()
-        try:
-            yield state
-        finally:
-            state.over.set()
-            server.should_exit = True
-            thread.join()
-
-
-def refusal(status: int, code: str = "", message: str = "") -> HTTPException:
-    """Returns an exception with a status and the Hub's error code."""
-    return HTTPException(status, message, {"X-Error-Code": code, "X-Error-Message": message})
-
-
-class _Hub:
-    """The routes of the server."""
-
-    def __init__(self, state: HubState) -> None:
-        self.state = state
-
-    def token_of(self, request: Request) -> str:
+    def _token_of(self, request: Request) -> str:
         return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
-    def must_write(self, request: Request) -> None:
-        if self.token_of(request) == READER:
+    def _must_write(self, request: Request) -> None:
+        if self._token_of(request) == READER:
             raise refusal(403, message="this token may not write")
-        if self.token_of(request) != WRITER:
+        if self._token_of(request) != WRITER:
             raise refusal(401, message="Invalid credentials in Authorization header")
 
-    def repo_of(self, request: Request) -> tuple[Repo, str, str]:
+    def _repo_of(self, request: Request) -> tuple[Repo, str, str]:
         """Returns the repository of a request, its id, and the name of the requested commit."""
         repo_id = "{owner}/{name}".format(**request.path_params)
-        repo, revision = self.state.repos.get(repo_id), request.path_params.get("rev", "main")
-        if repo is None or (repo.private and self.token_of(request) not in (READER, WRITER)):
+        repo, revision = self.repos.get(repo_id), request.path_params.get("rev", "main")
+        if repo is None or (repo.private and self._token_of(request) not in (READER, WRITER)):
             raise refusal(401, "RepoNotFound", "Repository not found")
         commit = repo.branches.get(revision, revision)
         if commit not in repo.commits:
             raise refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return repo, repo_id, commit
 
-    async def search(self, request: Request) -> Response:
+    async def _search(self, request: Request) -> Response:
         required, results = {*request.query_params.getlist("filter")}, []
-        for repo_id, repo in self.state.repos.items():
-            readable = not repo.private or self.token_of(request) in (READER, WRITER)
+        for repo_id, repo in self.repos.items():
+            readable = not repo.private or self._token_of(request) in (READER, WRITER)
             if readable and required <= {*(tags := repo.card.get("tags", []))}:
                 tags = [*tags, f"license:{repo.card.get('license', '')}"]
                 results.append({"id": repo_id, "sha": repo.branches["main"], "tags": tags})
         return JSONResponse(results)
 
-    async def describe(self, request: Request) -> Response:
-        repo, repo_id, commit = self.repo_of(request)
+    async def _describe(self, request: Request) -> Response:
+        repo, repo_id, commit = self._repo_of(request)
         files = [
-            {"rfilename": path, "size": self.state.stated.get(path, len(content))}
+            {"rfilename": path, "size": self.stated.get(path, len(content))}
             for path, content in repo.commits[commit].items()
         ]
         values = {"id": repo_id, "sha": commit, "private": repo.private, "gated": repo.gated}
         tags = list(map(str, repo.card.get("tags", [])))
         return JSONResponse({**values, "tags": tags, "siblings": files, "cardData": repo.card})
 
-    async def tree(self, request: Request) -> Response:
-        repo, _, commit = self.repo_of(request)
+    async def _tree(self, request: Request) -> Response:
+        repo, _, commit = self._repo_of(request)
         files = repo.commits[commit].items()
         listing = [{"type": "file", "path": p, "size": len(c), "oid": p} for p, c in files]
         return JSONResponse(listing)
 
-    async def resolve(self, request: Request) -> Response:
-        repo, _, commit = self.repo_of(request)
+    async def _resolve(self, request: Request) -> Response:
+        repo, _, commit = self._repo_of(request)
         path = request.path_params["path"]
         content = repo.commits[commit].get(path)
         if content is None:
@@ -171,62 +144,58 @@ class _Hub:
         if repo.gated:
             raise refusal(403, "GatedRepo", "Access to this model is restricted")
         stated = hashlib.sha256(content).hexdigest()
-        if path in self.state.damaged:
+        if path in self.damaged:
             content = content[:-1] + bytes([content[-1] ^ 255])
         return Response(content, headers={"X-Repo-Commit": commit, "ETag": f'"{stated}"'})
 
-    async def create_repo(self, request: Request) -> Response:
-        self.must_write(request)
+    async def _create_repo(self, request: Request) -> Response:
+        self._must_write(request)
         content = await request.json()
         repo_id = f"{content['organization']}/{content['name']}"
-        url = f"{self.state.url}/{repo_id}"
-        if repo_id in self.state.repos:
+        url = f"{self.url}/{repo_id}"
+        if repo_id in self.repos:
             return JSONResponse({"error": "You already created this model repo", "url": url}, 409)
         private = content.get("visibility") == "private"
-        self.state.add(repo_id, {".gitattributes": b""}, private=private)
+        self.add(repo_id, {".gitattributes": b""}, private=private)
         return JSONResponse({"url": url})
 
-    async def create_branch(self, request: Request) -> Response:
-        self.must_write(request)
-        repo = self.state.repos["{owner}/{name}".format(**request.path_params)]
+    async def _create_branch(self, request: Request) -> Response:
+        self._must_write(request)
+        repo = self.repos["{owner}/{name}".format(**request.path_params)]
         repo.branches[request.path_params["rev"]] = repo.branches["main"]
         return JSONResponse({})
 
-    async def validate_card(self, _: Request) -> Response:
+    async def _validate_card(self, _: Request) -> Response:
         return JSONResponse({"errors": [], "warnings": []})
 
-    async def preupload(self, request: Request) -> Response:
-        self.must_write(request)
+    async def _preupload(self, request: Request) -> Response:
+        self._must_write(request)
         paths = [file["path"] for file in (await request.json())["files"]]
         files = [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]
         return JSONResponse({"files": files})
 
-    async def add_commit(self, request: Request) -> Response:
-        self.must_write(request)
-        repo, repo_id, _ = self.repo_of(request)
+    async def _commit(self, request: Request) -> Response:
+        self._must_write(request)
+        repo, repo_id, _ = self._repo_of(request)
         entries = [json.loads(line) for line in (await request.body()).splitlines()]
         values = [entry["value"] for entry in entries if entry["key"] == "file"]
         files = {value["path"]: base64.b64decode(value["content"]) for value in values}
         commit = repo.add_commit(request.path_params["rev"], files)
-        url = f"{self.state.url}/{repo_id}/commit/{commit}"
+        url = f"{self.url}/{repo_id}/commit/{commit}"
         return JSONResponse({"commitUrl": url, "commitOid": commit})
 
-    async def play(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+    async def _play(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         """Records a request, and answers it or applies a fault."""
         line = f"{request.method} {request.scope['raw_path'].decode()}"
-        self.state.requests.append(line)
-        self.state.tokens.append(self.token_of(request))
-        faults = (fault for part, fault in self.state.faults.items() if re.search(part, line))
+        self.requests.append(line)
+        self.tokens.append(self._token_of(request))
+        faults = (fault for part, fault in self.faults.items() if re.search(part, line))
         fault = next(faults, None)
         if fault is None:
-            return Response(status_code=503) if self.state.down else await call_next(request)
+            return await call_next(request)
         if fault.kind == "status":
-            return Response(status_code=fault.at, headers=fault.headers)
-        if fault.kind == "redirect":
-            return Response(status_code=307, headers={"Location": request.url.path})
-        if fault.kind == "login":
-            return HTMLResponse("<!DOCTYPE html><title>Welcome to the guest network</title>")
-        while fault.kind == "silent" and not self.state.over.is_set():
+            return Response("<!DOCTYPE html>", fault.at, fault.headers)
+        while fault.kind == "silent" and not self.over.is_set():
             await asyncio.sleep(0.01)
         answer = await call_next(request)
         body = b"".join([chunk async for chunk in answer.body_iterator])  # type: ignore[attr-defined]
@@ -234,7 +203,7 @@ class _Hub:
         async def parts() -> AsyncIterator[bytes]:
             yield body[: fault.at]
             for place in range(fault.at, len(body)):
-                if fault.kind != "trickle" or self.state.over.is_set():
+                if fault.kind != "trickle" or self.over.is_set():
                     raise ConnectionResetError
                 await asyncio.sleep(0.01)
                 yield body[place : place + 1]
@@ -245,17 +214,36 @@ class _Hub:
         """Returns the application."""
         repo = "/{owner}/{name}"
         routes = [
-            Route("/api/models", self.search),
-            Route(f"/api/models{repo}", self.describe),
-            Route(f"/api/models{repo}/revision/{{rev:path}}", self.describe),
-            Route(f"/api/models{repo}/tree/{{rev:path}}", self.tree),
-            Route(f"{repo}/resolve/{{rev}}/{{path:path}}", self.resolve),
-            Route("/api/repos/create", self.create_repo, methods=["POST"]),
-            Route("/api/validate-yaml", self.validate_card, methods=["POST"]),
-            Route(f"/api/models{repo}/branch/{{rev}}", self.create_branch, methods=["POST"]),
-            Route(f"/api/models{repo}/preupload/{{rev}}", self.preupload, methods=["POST"]),
-            Route(f"/api/models{repo}/commit/{{rev}}", self.add_commit, methods=["POST"]),
+            Route("/api/models", self._search),
+            Route(f"/api/models{repo}", self._describe),
+            Route(f"/api/models{repo}/revision/{{rev:path}}", self._describe),
+            Route(f"/api/models{repo}/tree/{{rev:path}}", self._tree),
+            Route(f"{repo}/resolve/{{rev}}/{{path:path}}", self._resolve),
+            Route("/api/repos/create", self._create_repo, methods=["POST"]),
+            Route("/api/validate-yaml", self._validate_card, methods=["POST"]),
+            Route(f"/api/models{repo}/branch/{{rev}}", self._create_branch, methods=["POST"]),
+            Route(f"/api/models{repo}/preupload/{{rev}}", self._preupload, methods=["POST"]),
+            Route(f"/api/models{repo}/commit/{{rev}}", self._commit, methods=["POST"]),
         ]
         app = Starlette(routes=routes)
-        app.add_middleware(BaseHTTPMiddleware, dispatch=self.play)
+        app.add_middleware(BaseHTTPMiddleware, dispatch=self._play)
         return app
+
+
+@contextmanager
+def running_hub() -> Iterator[HubState]:
+    """Runs the server on a free local port until the block ends."""
+    state = HubState()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        state.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        settings: Any = {"log_level": "critical", "lifespan": "off"}
+        config = uvicorn.Config(state.app(), timeout_graceful_shutdown=0, **settings)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        try:
+            yield state
+        finally:
+            state.over.set()
+            server.should_exit = True
+            thread.join()

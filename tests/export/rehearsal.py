@@ -1,17 +1,18 @@
-"""Starts a Space's folder as the Hub would: `python -m tests.export.rehearsal DIR`.
+"""Starts a Space's folder as the Hub would.
 
-Installs the requirements of the folder and of the Hub in a clean virtual environment, starts the
-app with the variables of a Space, and searches. For ZeroGPU, a device server must receive the
-report that the app can borrow a GPU.
+    python -m tests.export.rehearsal FOLDER PYTHON [INDEX]
+
+Installs the requirements of the folder and of the Hub in a clean virtual environment, optionally
+with an extra package index, starts the app with the variables of a Space, and searches. For
+ZeroGPU, a device server must receive the report that the app can borrow a GPU.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,19 +29,19 @@ _QUESTION = "a dog"
 Json = dict[str, Any]
 
 
-def install(folder: Path, python: str, venv: Path, index: str | None) -> str:
+def install(folder: Path, python: str, venv: Path, indexes: Sequence[str]) -> str:
     """Creates a virtual environment with the packages that the Hub installs; returns its Python."""
     front = metadata_load(folder / "README.md") or {}
     version = subprocess.check_output([python, "--version"], text=True).split()[1]
     required = front["python_version"]
     assert version.startswith(f"{required}."), f"{python} is {version}, the Space wants {required}"
-    own = str((venv / "bin" / "python").absolute())
     subprocess.run([python, "-m", "venv", str(venv)], check=True)
-    added = [name.format(front["sdk_version"]) for name in _ADDED]
-    extra = ["--extra-index-url", index] if index is not None else []
-    pip, needs = [own, "-m", "pip"], ["-r", str(folder / "requirements.txt"), *added]
-    subprocess.run([*pip, "install", "--quiet", *extra, *needs], check=True)
-    subprocess.run([*pip, "check"], check=True)
+    own = str(venv / "bin" / "python")
+    needs = ["-r", str(folder / "requirements.txt")]
+    needs += [name.format(front["sdk_version"]) for name in _ADDED]
+    needs += [f"--extra-index-url={index}" for index in indexes]
+    subprocess.run([own, "-m", "pip", "install", "--quiet", *needs], check=True)
+    subprocess.run([own, "-m", "pip", "check"], check=True)
     return own
 
 
@@ -104,25 +105,8 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
         server.shutdown()
 
 
-def main() -> None:
-    """Runs the command line; exits with an error if the Space does not work."""
-    parser = argparse.ArgumentParser(prog="python -m tests.export.rehearsal", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of `python -m polyview space`")
-    parser.add_argument("--python", default="python3.12", help="default: python3.12")
-    parser.add_argument("--index", metavar="URL", help="an extra package index")
-    options = parser.parse_args()
-    folder = options.folder.absolute()
-    with tempfile.TemporaryDirectory(prefix="polyview-space-") as place:
-        try:
-            python = install(folder, options.python, Path(place), options.index)
-            info, hits = start_and_ask(folder, python)
-        except (AssertionError, OSError, ValueError, subprocess.CalledProcessError) as error:
-            sys.exit(f"the Space does not work: {error}")
-    print(
-        f"{info['pack']['title']} on {info['device']} ({', '.join(info['providers'])}), "
-        f'{info["gallery"]["searchable"]} images; {len(hits)} hits for "{_QUESTION}"'
-    )
-
-
 if __name__ == "__main__":
-    main()
+    space = Path(sys.argv[1]).absolute()
+    with tempfile.TemporaryDirectory(prefix="polyview-space-") as venv:
+        about, found = start_and_ask(space, install(space, sys.argv[2], Path(venv), sys.argv[3:]))
+    print(f'{about["pack"]["title"]} on {about["device"]}: {len(found)} hits for "{_QUESTION}"')

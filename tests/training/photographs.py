@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from polyview.models.checkpoint import save_tensors
-from polyview.models.encoders.scene_net import SceneNet
+from tests.export.conftest import write_backbone
 
 COLORS = {"red": (200, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220), "grey": (128,) * 3}
 SIZE, WIDTH = 32, 6  # input size and feature width of the encoder
@@ -49,12 +48,4 @@ def write_encoder(
 ) -> Path:
     """Writes a run of a tiny image encoder; by default 2 x 2 cells with `WIDTH` features."""
     torch.manual_seed(seed)
-    blocks = (1,) * (len(widths) - 1)
-    about = {
-        "kind": "image_backbone",
-        "arch": "scene_net",
-        "arguments": {"widths": list(widths), "blocks": list(blocks)},
-        "preprocess": {"size": size, "mean": [0.5] * 3, "std": [0.25] * 3, "fit": "stretch"},
-    }
-    save_tensors(folder / "best.safetensors", SceneNet(widths, blocks).state_dict(), about)
-    return folder
+    return write_backbone(folder, widths, size, trained=False)

@@ -20,7 +20,7 @@ from polyview.export.obtain import CLIP, PACK, look, obtain
 from polyview.export.pack.reading import list_files, load_info
 from tests.app.conftest import draw
 from tests.app.serving import until
-from tests.export.hub_server import READER, Fault, HubState
+from tests.export.hub_server import DOWN, READER, Fault, HubState
 from tests.published import enlarge, save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -133,7 +133,7 @@ def test_a_pack_is_fetched_and_found_again(
     assert describe(retriever)["pack"]["from"] == {"repository": ID, "commit": commit}
     assert describe(state.first)["pack"]["from"] is None
     assert not any(HUGE in request for request in fetched(hub))
-    hub.down = True
+    hub.faults["/"] = DOWN
     assert fetch(downloads, PACK, ID).pack == job.pack
 
 
@@ -183,7 +183,7 @@ def test_preset_download(hub: HubState, tmp_path: Path, capfd: pytest.CaptureFix
     source = f"TinyCLIP 8M from {TINY}@{commit[:8]}: {size / 1e6:,.0f} MB, licence mit"
     assert f"fetching {source}" in printed.err
     assert len(printed.out.splitlines()) == 3
-    hub.down, count = True, len(hub.requests)
+    hub.faults["/"], count = DOWN, len(hub.requests)
     state = AppState(Settings("tinyclip", images, "cpu"), tmp_path / "app")
     info = state.first.info
     assert (list(info.methods), info.licence) == (["clip"], "mit")

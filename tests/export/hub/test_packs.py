@@ -13,18 +13,20 @@ from polyview.export.pack.reading import list_files, load_info
 from polyview.export.to_onnx import export_runs
 from tests.export.conftest import LABELS
 from tests.export.editing import edited
-from tests.export.hub_server import READER, WRITER, Fault, HubState
+from tests.export.hub_server import DOWN, READER, WRITER, Fault, HubState
 
 pytestmark = pytest.mark.network
 ID, ONNX, WORDS = "owner/tiny", "image_encoder.onnx", "tokenizer.json"
 INFO, FILE = rf"GET /api/models/{ID}$", r"GET .*/image_encoder\.onnx"
+REDIRECT = Fault("status", 307, {"Location": f"/api/models/{ID}"})  # to the same address
+LOGIN = Fault("status", 200)  # as the login page of a guest network
 FAULTS = [
     (INFO, Fault("status", 429, {"Retry-After": "77"}), "status 429; wait 77 s"),
     (INFO, Fault("status", 500), "status 500; try again later"),
     (INFO, Fault("silent"), r"cannot be reached \(.*timed out\); check the connec"),
-    (INFO, Fault("redirect"), r"cannot be reached \(.*redirects\.\); check"),
+    (INFO, REDIRECT, r"cannot be reached \(.*redirects\.\); check"),
     (INFO, Fault("cut", 30), r"cannot be reached \(.*\); check the connection"),
-    (INFO, Fault("login"), "is not a Hugging Face Hub; check .* whether the network requires a"),
+    (INFO, LOGIN, "is not a Hugging Face Hub; check .* whether the network requires a"),
     (FILE, Fault("status", 401), "status 401; log in with `hf auth login`"),
     (FILE, Fault("status", 403), "status 403; use a token with access"),
 ]
@@ -178,7 +180,7 @@ def test_a_local_card_need_not_be_on_the_hub(server: HubState, pack: Path) -> No
 
 def test_offline_pull(stocked: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     online = resolve(ID)
-    stocked.down = True
+    stocked.faults["/"] = DOWN
     assert pull(ID) == online
     with pytest.raises(HubError, match=r"local cache, and .* status 503; try again later"):
         pull("owner/other")

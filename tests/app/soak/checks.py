@@ -131,9 +131,7 @@ class Caller:
         try:
             reply = self.answer(endpoint, values)
         except (TimeoutError, httpx.TimeoutException):
-            reply = self.answer(
-                endpoint, values
-            )  # a second attempt, in case this machine was suspended
+            reply = self.answer(endpoint, values)  # again: this machine may have been suspended
         inputs = {text for text in _texts(values) if len(text) > 3}
         for text in sorted(inputs, key=len, reverse=True):
             reply = reply.replace(json.dumps(text)[1:-1], "").replace(text, "")
