@@ -26,7 +26,7 @@ def test_filters_pages_and_tables(private: Server) -> None:
     usual, methods = private.get("mistakes"), private.get("info")["methods"]
     views = {methods[usual[side]]["views"] for side in "ab"}
     assert min(views) == 1 < max(views)  # by default, methods with one view and with several
-    query = {"a": "avse", "b": "pvse", "k": 5}
+    query: dict[str, Any] = {"a": "avse", "b": "pvse", "k": 5}
     whole = answered(private, **query, cell="all", order="caption", count=5000)
     rows = whole["captions"]
     assert [row["caption"] for row in rows] == list(range(49))

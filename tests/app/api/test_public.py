@@ -33,8 +33,8 @@ BURST, WAITING = 20, 10
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_pack: Path) -> Iterator[Server]:
-    options = ("--pack", tiny_pack, "--host", "0.0.0.0", "--allow-host", "polyview.example")
-    options += ("--mcp", "--allow-pack", "owner/allowed")
+    options = ["--pack", str(tiny_pack), "--host", "0.0.0.0", "--allow-host", "polyview.example"]
+    options += ["--mcp", "--allow-pack", "owner/allowed"]
     proxies = {"FORWARDED_ALLOW_IPS": "127.0.0.1,127.0.0.99"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adapter, "MAX_WAITING", WAITING)
@@ -72,9 +72,10 @@ def test_visitors_may_not_use_the_machine(server: Server, tiny_pack: Path) -> No
         ("collections/open", {"place": place}, 403, "only the app's owner chooses"),
         ("collections/stop", {}, 403, "owner"),
         ("collections/resume", {}, 403, "owner"),
-        ("packs/fetch", {"address": str(tiny_pack)}, 400, "not a pack that may be loaded"),
-        ("packs/fetch", {"address": "tinyclip"}, 403, "only by the app's owner"),
-        ("packs/fetch", {"address": "openai/x", "kind": "clip"}, 403, "only by the app's owner"),
+        ("packs/look", {"address": str(tiny_pack)}, 400, "not a pack that may be loaded"),
+        ("packs/fetch", {"address": "owner/other"}, 400, "not a pack that may be loaded"),
+        ("packs/fetch", {"address": "tinyclip"}, 403, "does not convert published"),
+        ("packs/fetch", {"address": "x/y", "kind": "clip"}, 403, "does not convert published"),
     ):
         reply = ask(server, f"/api/v1/{path}", "POST", json=values)
         assert sentence in refused(reply, status), path
