@@ -33,7 +33,7 @@ class GradioQueue:
 
     def __init__(self, endpoints: Mapping[str, Mapping[str, Any]]) -> None:
         self._endpoints = dict(endpoints)
-        # by the id of an event with an unfetched answer: session, client, and start in seconds
+        # by the id of an event with an unfetched answer: session, client, and time in seconds
         self._unfetched: dict[str, tuple[str, object, float]] = {}
         self._garbage_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()

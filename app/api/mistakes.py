@@ -37,7 +37,6 @@ from polyview.models import Views
 
 MAX_QUERIES = 5000  # captions of one file
 _IMAGES = 512  # images scored at once
-_LOWEST = -1e9  # the score of a file outside the gallery
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
@@ -76,7 +75,8 @@ def mistakes(
     if reading.result is None:
         return answers.Mistakes(a=a, b=b, k=k, **state.status(reading))
     first, second, best = (reading.result[spec] for spec in (a, b, methods.best))
-    all_rows = compare(captions, first[:2], second[:2], best[2], k)
+    depth = min(k, len(retriever.index))  # files outside the gallery rank after all others
+    all_rows = compare(captions, first[:2], second[:2], best[2], depth)
     kinds, rows = by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
         choices = ", ".join(entry["kind"] for entry in kinds)
@@ -169,8 +169,8 @@ def _rank(
 
 @torch.inference_mode()
 def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
-    """Returns scores (q, N) of texts (q, W, D) and N files; `_LOWEST` outside the gallery."""
-    scores = torch.full((len(texts), files), _LOWEST)
+    """Returns scores (q, N) of texts (q, W, D) and N files; -1e9 for files outside the gallery."""
+    scores = torch.full((len(texts), files), -1e9)
     with shared_processors(files):
         for ids in torch.from_numpy(gallery.ids()).split(_IMAGES):
             images = gallery.views(ids.numpy())

@@ -30,7 +30,7 @@ export class Explanation {
     this.words = this.columns.map(({ word }) => word);
     this.negative = this.columns.map(({ weight }) => weight < 0);
     this.grid = answer.grid;
-    /** States why there is no map; empty if there is one. */
+    /** The reason why there is no map; empty if there is one. */
     this.remark = answer.remark;
     /** Rows and columns of a clip's frames; null if the cells belong to one image. */
     this.sheet = answer.sheet;

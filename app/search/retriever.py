@@ -331,7 +331,7 @@ class Retriever:
                 pairs.append((ids, weight / len(query) * values))
         ids = pairs[0][0]
         if not all(np.array_equal(term_ids, ids) for term_ids, _ in pairs):
-            # galleries may grow meanwhile, and a later method may fail to read an image
+            # galleries may grow between the calls of `scores`
             ids = reduce(np.intersect1d, [term_ids for term_ids, _ in pairs])
             pairs = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in pairs]
         return Scores(ids, reduce(np.add, [values for _, values in pairs]), ids)

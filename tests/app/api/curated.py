@@ -36,7 +36,7 @@ def find(retriever: Retriever) -> list[Example]:
         and not unsupported_aspects(retriever.info, caption.text)
         and len(caption.text) <= LONGEST
     }
-    results = until(lambda: read_ranks(retriever, [*fair.values()], (), "curated").result)
+    results = until(lambda: read_ranks(retriever, [*fair.values()], (), "curated").result, 3600)
     views = {text: caption.kind or None for text, caption in fair.items()}
     relevant = {text: caption.right for text, caption in fair.items()}
     ranks = {

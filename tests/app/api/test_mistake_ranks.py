@@ -47,6 +47,10 @@ def test_ranks_by_brute_force(many_retriever: Retriever, monkeypatch: pytest.Mon
         pairs = zip(orders, captions, strict=True)
         expected = [1 + min(map(order.index, caption.right)) for order, caption in pairs]
         assert ranks[spec][0].tolist() == expected, spec
+    labels = [caption.right[0] for caption in captions]
+    higher = [scores > scores[labels, range(len(labels))] for scores in matrices.values()]
+    above = ranks[retriever.methods.best][2]  # an image that all methods rank above the labelled
+    assert np.array_equal(above >= 0, np.all(higher, axis=0).any(axis=0))
     for q in range(0, len(captions), 10):  # as in a comparison
         scores = retriever.scores([Term(captions[q].text)], "mv_vse+mvam").values
         order, (rank, first, _) = np.argsort(-scores, kind="stable"), ranks["mv_vse+mvam"]
