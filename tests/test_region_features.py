@@ -76,7 +76,7 @@ def test_search_evidence_and_maps_agree_with_the_evaluation(tmp_path: Path) -> N
     assert (info.image_encoder.file, info.image_encoder.dim) == (None, 16)
     assert list(info.methods) == ["vsepp", "vsepp_2", "mv_vse"]
     assert "60 images with 120 captions" in info.description
-    assert "The app searches the pack's own gallery" in Path("pack/README.md").read_text()
+    assert "The app searches only the gallery of the pack" in Path("pack/README.md").read_text()
     runtime = Runtime.load(Path("pack"), "cpu")
     retriever = Retriever(runtime, from_pack(Path("pack")), tmp_path)
     finish(retriever.index)
