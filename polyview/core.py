@@ -97,8 +97,7 @@ class Model:
 
         Raises:
             TypeError: an item is not an image or path.
-            ValueError: the list is empty, a file is not readable, or the features or the mask have
-                the wrong shape.
+            ValueError: the list is empty, a file is damaged, or features or mask have wrong shapes.
             FileNotFoundError: a file is missing.
         """
         if isinstance(images, np.ndarray | Tensor):

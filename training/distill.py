@@ -6,8 +6,7 @@ The student learns to predict the feature maps of a published network, also on p
 captions (knowledge distillation, Hinton et al., 2015; feature maps as targets as in FitNets, Romero
 et al., ICLR 2015). The last epochs add a retrieval loss on captioned photographs. Only the weights
 of the student's trunk are saved. The teacher's maps of several crops of each photograph are cached.
-In each epoch the student encodes one of these crops (Beyer et al., CVPR 2022), mirrored at random
-and with random changes of colour.
+Each epoch reads one of these crops (Beyer et al., CVPR 2022) with random mirroring and colours.
 """
 
 import math
@@ -56,9 +55,8 @@ class DistillConfig(BackboneConfig):
         cache: folder that stores the teacher's maps.
         init: run folder of an image encoder to start from; the new encoder may have additional
             blocks at its end. Empty for random weights.
-        side: width and height of input images in pixels at inference. Objects are larger in crops
-            than in whole images, so a side above 224, the side in training, is better (FixRes,
-            Touvron et al., NeurIPS 2019).
+        side: side of input images in pixels at inference. Objects are larger in crops than in whole
+            images, so a side above 224 (training) is better (FixRes, Touvron et al., NeurIPS 2019).
         crops: number of versions of each training image that the teacher encodes: the whole image
             and random crops of at least half of its area.
         targets: number of principal components of the teacher's features to learn.
@@ -101,8 +99,7 @@ class Student(nn.Module):
 class Distillation(Loop[DistillConfig, np.ndarray]):
     """Trains a student; a batch is an array of image rows.
 
-    Raises ValueError or OSError, before an image is read, if data, teacher or `init` are missing or
-    incompatible.
+    Before an image is read, raises ValueError or OSError if data, teacher or `init` are wrong.
     """
 
     digits = 4
@@ -217,7 +214,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             heads = self.model.heads
             scores = heads.method.score(*heads(cells, mask, pairs, ids, lengths))
             image_ids = torch.from_numpy(rows).to(self.device)
-            contrastive = info_nce(scores, same_image(image_ids, image_ids), TEMPERATURE)
+            contrastive = info_nce(scores, same_image(image_ids), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive
         return terms
 
@@ -311,8 +308,7 @@ def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
 def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
     """Changes saturation, contrast and brightness of each image, in this order.
 
-    Pixels (B, 3, H, W) range from -1 (black) to 1 (white). Factors are drawn uniformly between
-    1 - `largest` and 1 + `largest`.
+    Pixels (B, 3, H, W) are in -1 to 1; factors are uniform between 1 - `largest` and 1 + `largest`.
     """
     factors = 1.0 + random.uniform(-largest, largest, (3, len(pixels), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()

@@ -3,11 +3,10 @@
 `python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
 
 Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
-recalls only, and by default on a split of the folder that they were trained on. Several runs, such
-as two seeds of a recipe, are measured separately and by the average of their scores. Methods over
-ready-made region features are measured on a folder of features: `--run RUN --split testall --folds
-5`, or `--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and
-`--maps`.
+recalls only, and by default on a split of their training folder. Several runs, such as two seeds
+of a recipe, are measured separately and by the average of their scores. Methods over ready-made
+region features are measured on a folder of features: `--run RUN --split testall --folds 5`, or
+`--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
 """
 
 import argparse
@@ -81,8 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--ensemble", metavar="A+B", help=help_text, **repeated)
     help_text = "also print the rsum difference of two methods, ensembles or runs; repeatable"
     add("--compare", metavar="A,B", help=help_text, **repeated)
-    help_text = "also compare for which captions A and B find the image; each is a method, an "
-    help_text += "ensemble, a run or a TREC run file"
+    help_text = "also compare hits of A and B, each a method, an ensemble, a run or a TREC run file"
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
     help_text = "rank up to which --mistakes counts an image as found (default: 1)"
     add("--k", type=int, default=1, help=help_text)

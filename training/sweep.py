@@ -63,9 +63,7 @@ _describe_image_source = cache(describe_image_source)
 
 
 class Choice(Settings):
-    """Recipe, settings, grid and seeds of a sweep or of one of its rows.
-
-    The values of a row replace those of the sweep, except that settings are appended.
+    """The trainings of a sweep or of a row, whose values replace or (settings) extend the sweep's.
 
     Attributes:
         recipe: name of a recipe below `training/recipes`.

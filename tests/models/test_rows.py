@@ -22,9 +22,7 @@ def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Twin:
 
     source = twins.save_clip(tmp_path, request.param)
     kind: Any = transformers.CLIPModel if request.param == twins.FIRST else transformers.SiglipModel
-    network = kind.from_pretrained(
-        source, attn_implementation="eager"
-    )  # eager attention can be returned
+    network = kind.from_pretrained(source, attn_implementation="eager")  # returns attention
     images: Any = sources.load_image_source(f"{source}#projected", rounded=False)[0]
     texts: Any = sources.load_text_source(f"{source}#projected", rounded=False)[0]
     return network.eval(), ImageRows(images).eval(), TextRows(texts).eval()

@@ -187,9 +187,7 @@ def test_golden_image_head() -> None:
     method = AVSE(image_dim, 4, AVSEConfig(embed_dim, released_gpo=True))
     load_weights(method.project_image, renamed(data, "image_encoder.fc.", {}, to="linear."))
     method.pool_image = released_gpo(data, "image_encoder.gpool.")
-    values = torch.cat(
-        [data["view1_features"], data["view2_features"]], dim=1
-    )  # both views in one set
+    values = torch.cat([data["view1_features"], data["view2_features"]], dim=1)  # in one set
     first = torch.arange(values.shape[1]) < data["view1_features"].shape[1]
     halves = torch.stack([first, ~first])[:, None].expand(-1, len(values), -1)
     method.groups = lambda *_: halves  # type: ignore[method-assign]

@@ -84,10 +84,6 @@ def test_surplus_cells_and_words_are_dropped() -> None:
     method = SCAN(8, 8, SCANConfig(8, 4, 2))
     features = torch.randn(2, 6, 8)
     images: Any = method.encode_image(features, HOLES, attention=True)
-    assert images.attention[1].argmax(dim=1).tolist()[:3] == [
-        0,
-        2,
-        3,
-    ]  # the elements of the mask, in order
+    assert images.attention[1].argmax(dim=1).tolist()[:3] == [0, 2, 3]  # of the mask, in order
     assert not images.embeddings[1, 3].any()
     assert method.encode_text(features, HOLES).embeddings.shape == (2, 2, 8)

@@ -76,7 +76,7 @@ def cosines(views: Tensor, texts: Tensor) -> Tensor:
 def test_the_objective_offers_every_loss_of_the_table() -> None:
     made = method, images, texts = views_of("mv_vse", own_projections=True)
     for name, cost in (("triplet", losses.Hinge(0.2)), ("softmax", losses.Softmax())):
-        values = method.view_scores(images, texts), losses.same_image(IDS, IDS), cost
+        values = method.view_scores(images, texts), losses.same_image(IDS), cost
         for loss, compute in PAPER.items():
             (term,) = terms_of("mv_vse", made=made, loss=loss, cost=name).values()
             torch.testing.assert_close(term, compute(*values).sum())
@@ -92,7 +92,7 @@ def test_the_objective_offers_every_loss_of_the_table() -> None:
 
 @pytest.mark.parametrize("kind", PAPER)
 def test_captions_of_the_same_image_are_no_negatives(kind: str) -> None:
-    scores, own, cost = torch.rand(3, 4, 4), losses.same_image(IDS, IDS), losses.Hinge(0.2)
+    scores, own, cost = torch.rand(3, 4, 4), losses.same_image(IDS), losses.Hinge(0.2)
     raised = scores + 10 * (own & ~torch.eye(4).bool())
     assert torch.equal(PAPER[kind](raised, own, cost), PAPER[kind](scores, own, cost))
     assert not PAPER[kind](scores, torch.ones(4, 4).bool(), cost).any()  # without negatives
@@ -181,7 +181,7 @@ def test_every_view_has_its_own_curve() -> None:
 def test_annealed_scores_approach_the_maximum_of_the_views() -> None:
     """The score is their mean in the first epoch."""
     made = method, images, texts = views_of("mv_vse", own_projections=True)
-    scores, own = method.view_scores(images, texts), losses.same_image(IDS, IDS)
+    scores, own = method.view_scores(images, texts), losses.same_image(IDS)
     settings = {"cost": "softmax", "temperature": 0.1}
     for epoch, sharpness in ((0, 0.0), (1, 20.0)):
         shared = ((sharpness * scores).softmax(dim=0) * scores).sum(dim=0)

@@ -163,10 +163,8 @@ def test_an_interrupted_sweep_resumes_with_several_trainings_at_once(
 
 @pytest.mark.parametrize("name", sweep.sweep_names())
 def test_trainings_of_a_sweep_have_different_names(name: str, tmp_path: Path) -> None:
-    named, changes = (
-        sweep.load_sweep(name),
-        ["backbone="],
-    )  # the checksum of the backbone is part of a run's name
+    # without a backbone, whose checksum is part of a run's name
+    named, changes = sweep.load_sweep(name), ["backbone="]
     jobs = sweep.trial_jobs(named, changes)
     jobs += sweep.final_jobs(named, changes, sweep.Record(tmp_path, name))
     runs = [job.run for job in jobs]

@@ -70,9 +70,8 @@ def read_features(
     """Adds the features of a frozen image encoder to a split that has none.
 
     `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
-    are not cached. `copies` is the number of versions of each photograph: the photograph and random
-    crops. The features (N, n, d) are float16 and memory-mapped. Raises ValueError if images are
-    damaged.
+    are not cached. `copies` is the number of versions of a photograph: the whole and random crops.
+    The features (N, n, d) are float16 and memory-mapped. Raises ValueError if images are damaged.
     """
     if len(split.features):
         return split
@@ -130,10 +129,7 @@ def drop_damaged(split: Split, extraction: Extraction) -> Split:
     rows = json.loads(path.read_text("utf-8"))
     if len(rows) == len(split.images):
         raise ValueError(f"no photograph of {split.folder} can be read; {path} lists them")
-    readable = np.delete(np.arange(len(split.images)), rows)
-    split = split.select(np.flatnonzero(~np.isin(split.image_of, rows)))
-    images = ImageFiles([split.images.paths[row] for row in readable])  # type: ignore[attr-defined]
-    return replace(split, images=images, image_of=np.searchsorted(readable, split.image_of))
+    return split.select_photographs(np.delete(np.arange(len(split.images)), rows))
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:

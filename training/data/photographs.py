@@ -207,9 +207,8 @@ def _parse(kind: type[_Model], location: str, value: str | dict[str, str]) -> _M
 def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(
-            f'{location} names the file "{file}", which is outside the folder of images'
-        )
+        reason = "which is outside the folder of images"
+        raise ValueError(f'{location} names the file "{file}", {reason}')
     if not file.isprintable() or not 1 <= len(path.name) <= 255:  # the limits of file systems
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
@@ -250,10 +249,8 @@ def open_photographs(data: Path, name: str) -> Split:
 def find_uncaptioned(data: Path) -> list[Path]:
     """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
-    skipped = {path, *_paths(path, images)}
-    return sorted(
-        file for file in _image_folder(path).iterdir() if file.is_file() and file not in skipped
-    )
+    files = {file for file in _image_folder(path).iterdir() if file.is_file()}
+    return sorted(files - {path, *_paths(path, images)})
 
 
 def read_folder(data: Path) -> tuple[Path, list[CaptionedImage]]:

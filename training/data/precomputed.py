@@ -49,8 +49,7 @@ def is_precomputed(folder: Path) -> bool:
 def open_regions(folder: Path, name: str) -> Split:
     """Opens a split: "train", "val", "test", or another part such as "testall".
 
-    Raises FileNotFoundError if a file is missing, and ValueError if features, captions and boxes
-    disagree.
+    Raises FileNotFoundError if a file is missing, ValueError if features, captions, boxes disagree.
     """
     parts = ("dev", "val") if name == "val" else (name,)
     part = next((part for part in parts if (folder / f"{part}_ims.npy").is_file()), None)

@@ -47,8 +47,7 @@ class Split:
             versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
             (a feature for each frame). Empty until `training/data/features.py` computes them.
         summary_token: whether the first of an image's n features is a summary ([CLS]).
-        lengths: (N_img,) int64, the number of an image's features before padding; None without
-            padding.
+        lengths: (N_img,) int64, the number of each image's features if they are padded, else None.
         boxes: (N_img, n, 4) boxes of the features in relative xyxy, if they differ between images.
         folder: the data folder joined with the name of the split, such as `data/scenes/train`.
         relevant: returns the rows of all images that satisfy each caption; None if only the
@@ -128,6 +127,13 @@ class Split:
     def first(self, count: int) -> Split:
         """Selects the captions of the first `count` images, or of all for 0."""
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
+
+    def select_photographs(self, rows: np.ndarray) -> Split:
+        """Selects the photographs in ascending rows (n,), with their captions."""
+        assert isinstance(self.images, ImageFiles)
+        images = ImageFiles([self.images.paths[row] for row in rows])
+        part = self.select(np.flatnonzero(np.isin(self.image_of, rows)))
+        return replace(part, images=images, image_of=np.searchsorted(rows, part.image_of))
 
     def with_pixels(self, preprocess: Preprocess) -> Split:
         """Replaces the features by pixels, for an image encoder that is also trained."""
@@ -220,9 +226,12 @@ class Clips:
         return len(self._paths)
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        index = np.arange(len(self))[rows].tolist()
-        spaced = ((row, _middle_frames(self._totals[row], self.lengths[row])) for row in index)
-        return self._read(list(spaced))
+        runs = []
+        for row in np.arange(len(self))[rows].tolist():
+            total, count = self._totals[row], self.lengths[row]
+            # the middle frames of `count` equal parts of the clip
+            runs.append((row, (2 * np.arange(count) + 1) * total // (2 * count)))
+        return self._read(runs)
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns features (B, n, d) of the clips in `rows` (B,); draws frames of long clips.
@@ -246,11 +255,6 @@ class Clips:
         for array, row in zip(arrays, out, strict=True):
             row[: len(array)] = array
         return out
-
-
-def _middle_frames(total: int, count: int) -> np.ndarray:
-    """Returns the middle frames of `count` equal parts of a clip."""
-    return ((2 * np.arange(count) + 1) * total) // (2 * count)
 
 
 def _open(path: Path) -> np.ndarray:

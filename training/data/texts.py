@@ -242,9 +242,8 @@ def build_tokenizer(
 ) -> Tokenizer:
     """Builds a lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Words with fewer than `min_count` occurrences become [UNK]. Ids are in descending order of
-    count, then alphabetical. With `marks`, each text is put between <start> and <end>, which have
-    the last ids.
+    Words with a count below `min_count` become [UNK]. Ids are in descending order of count, then
+    alphabetical. With `marks`, each text is put between <start> and <end>, which have the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     splitters = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]

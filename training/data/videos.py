@@ -6,8 +6,7 @@ differ between clips.
 
     tgif-v1.0.tsv      TGIF (Li et al., CVPR 2016; raingo/TGIF-Release, data/): each line has a
                        GIF's URL, a tab and a sentence; in PVSE's copy (tgif-v1.0-gulp.tsv) also a
-                       tab and the number of frames. The clip's name is the URL's file name without
-                       its suffix
+                       tab and the number of frames. A clip's name is the stem of its URL
     mrw-v1.0.json      MRW (Song and Soleymani, CVPR 2019; yalesong/pvse, data/): a list of
                        {"id", "sentence"}
     *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), train_val_ and test_, or one file:

@@ -257,14 +257,12 @@ def calibrate_pack(
             changes[name] = {"calibration_metrics": metrics}
     if refit or write:
         info = load_info(pack, verify=False)
-        entries = {
-            name: replace(each, **changes.get(name, {})) for name, each in info.methods.items()
-        }
+        changed = {name: replace(info.methods[name], **each) for name, each in changes.items()}
         file = info.image_encoder.file
         tensors = (features[name] for name in records if runtime.image_encoder_of(name) == file)
         if refit and isinstance(images := next(tensors, None), Tensor):  # not ready-made features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
-        write_info(replace(info, methods=entries))
+        write_info(replace(info, methods={**info.methods, **changed}))
     if rows:
         percent = {  # `area` and `ece` are printed in 0..1
             name: {k: value if k in ("area", "ece") else 100 * value for k, value in row.items()}

@@ -88,9 +88,7 @@ def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
 
 
 def find_words(text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]) -> list[int]:
-    """Returns the positions of the tokens (words or pieces) that spell a form of a name.
-
-    `spans` are the (start, end) of each token in the text.
+    """Returns the positions of the tokens, with `spans` in the text, that spell a form of a name.
 
     >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
     [1, 2]
@@ -119,8 +117,7 @@ def evidence_metrics(
     - in percent, if objects are known, `evidence_pointing`, `evidence_chance`,
       `evidence_random_head`, `evidence_word_pointing` and `evidence_word_chance`;
     - in units of the score, `deletion`, `deletion_random` and `deletion_map`, the same for
-      `insertion`, and the intervals of the gains of evidence, such as `deletion_gain_random_low`
-      and `_high`.
+      `insertion`, and intervals of the gains, such as `deletion_gain_random_low` and `_high`.
     """
     assert isinstance(features, Tensor)  # `find_mentions` refuses packs of regions
     if data.frames > 1:
@@ -206,10 +203,7 @@ def _split_scores(
 def _areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Returns deletion and insertion areas of evidence, random orders and attention maps.
-
-    `maps` holds the evidence (cells,) of each caption.
-    """
+    """Returns deletion and insertion areas by evidence (`maps`), at random and by attention map."""
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():

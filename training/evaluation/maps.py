@@ -64,12 +64,11 @@ def rollout(attentions: Sequence[Tensor]) -> Tensor:
 
 
 def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
-    """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic).
+    """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic), channels c.
 
-    The sum is over channels c. w is the gradient of the cosine with respect to the last attention's
-    output for [CLS], before the output projection, and v_i the value of patch i, both over all
-    heads. lambda, the cosine of query and key scaled to 0..1, replaces the softmax, which
-    concentrates on few patches.
+    w is the gradient of the cosine with respect to the last attention's output for [CLS], before
+    the output projection, and v_i the value of patch i, both over all heads. lambda, the cosine of
+    query and key scaled to 0..1, replaces the softmax, which concentrates on few patches.
     """
     layer, state = encoder.model.encoder.layers[-1], states[-2]  # (B, T, h)
     attention, normed = layer.self_attn, layer.layer_norm1(state)
@@ -135,13 +134,11 @@ def measure_maps(
     """Measures all maps of a pack of CLIP on images with masks, see the module's docstring.
 
     `method` is None for the first method of the pack that reads rows. `source` names the pack's
-    weights, as in `export.clip`; None for the source in `pack.json`, or for the pack itself if its
-    CLIP was trained by `training/loop/clip.py`.
-
-    Returns for each map, and for `chance`, `sentence`, `word` and `name` in percent, `deletion` and
-    `insertion` in units of the cosine; with the suffix `_behind`, the lead of the exact rows; and
-    all 95 % intervals, `_low` and `_high`. Raises ValueError if the pack has no rows, `source` has
-    other weights, or no object has a mask.
+    weights, as in `export.clip`; None for the source in `pack.json`, or for the pack itself if it
+    was trained by `training/loop/clip.py`. Returns for each map, and for `chance`, `sentence`,
+    `word` and `name` in percent, `deletion` and `insertion` in units of the cosine; with the suffix
+    `_behind`, the lead of the exact rows; and all 95 % intervals, `_low` and `_high`. Raises
+    ValueError if the pack has no rows, `source` has other weights, or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:

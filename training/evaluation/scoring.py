@@ -1,7 +1,6 @@
 """Encodes and scores a split with the methods and ensembles of a pack."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,9 +22,7 @@ def half(data: Split, index: int) -> Split:
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"--halves divides photographs; measure {data.folder} on another split")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])
-    images = ImageFiles([data.images.paths[row] for row in rows])
-    part = data.select(np.flatnonzero(np.isin(data.image_of, rows)))
-    return replace(part, image_of=np.searchsorted(rows, part.image_of), images=images)
+    return data.select_photographs(rows)
 
 
 def limit_frames(runtime: Runtime, data: Split) -> Split:

@@ -8,8 +8,7 @@ image mentions. It needs a mask for each object (rendered scenes).
   cells that do. Chance is the share of all cells that do, which is the result of a flat map.
 - *Mass*: the share of the map on mentioned objects. Negative values (of cosine maps) are set to 0,
   the map is scaled to sum to 1, and each cell counts by the share of its pixels that belong to
-  mentioned objects. Chance is the objects' share of the image. A map without positive values has
-  mass 0.
+  mentioned objects. Chance is the objects' share of the image. Without positive values, mass is 0.
 
 The maps do not depend on the caption. Captions without a visible mentioned object are left out.
 """
@@ -146,8 +145,7 @@ def faithfulness(
     `attention` (N_img, V, N) holds each view's map, `covered` (N_txt, N) is from `mentioned_cells`,
     `image_of` (N_txt,) has the row of each caption's image and `winners` (N_txt,) its winning view.
     Returns in percent `pointing_1` to `pointing_V`, `pointing` of the winning views and
-    `pointing_chance`, and the same for `mass`. Raises ValueError if no caption mentions a visible
-    object.
+    `pointing_chance`; the same for `mass`. Raises ValueError if no mentioned object is visible.
     """
     mentioned = covered.any(axis=1)
     if not mentioned.any():

@@ -3,8 +3,7 @@
 `python -m polyview train --recipe scenes/clip_tiny --out RUN`
 
 The loss is from Alec Radford et al., ICML 2021, section 2.3. RUN/model holds the best weights in
-the layout of the Hub's CLIP models: `python -m polyview clip --from RUN/model --out PACK` makes a
-pack from them.
+the layout of the Hub's CLIP models; `python -m polyview clip --from RUN/model --out PACK` packs it.
 """
 
 import json
@@ -71,8 +70,8 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         with self.autocast():
             output = self.model(input_ids=batch.ids, pixel_values=batch.features)
         images, texts = output.image_embeds.float()[batch.rows], output.text_embeds.float()
-        positives = same_image(batch.image_ids, batch.image_ids)
         temperature = (-self.model.logit_scale).exp()
+        positives = same_image(batch.image_ids)
         return {"contrastive": info_nce(images @ texts.mT, positives, temperature)}
 
     @torch.no_grad()

@@ -68,11 +68,9 @@ class TrainConfig(Settings):
         also: further folders of captioned photographs; their training splits join that of `data`.
         frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
             random start and stride, evaluation at equal distances.
-        backbone: source of the image encoder, see `export/encoders/`; ignored if `data` holds
-            features.
+        backbone: source of the image encoder, see `export/encoders/`; unused if `data` is features.
         backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise the
-            encoder is also trained: images are decoded in each epoch, and batch norms keep their
-            statistics.
+            encoder is trained on images decoded in each epoch; batch norms keep their statistics.
         backbone_lr_scale: learning rate of a trained image encoder as a share of the base rate
             (VSE-infinity: 0.1 for a CNN, 0.01 for a CNN pretrained on billions of tags).
         network: a `CLIPConfig` of transformers, to train a CLIP from random weights with method
@@ -84,9 +82,8 @@ class TrainConfig(Settings):
         batch_size: image-text pairs per step.
         captions_per_image: number of captions of one image, or of alike images (`Split.alike`),
             that share a batch, so that the image is encoded once. 1 draws pairs independently.
-        exchange_halves: also train on a copy of each clip of the moving world with its halves
-            exchanged, and on the captions that are true of the copy (`training/data/split.py`; not
-            in the papers).
+        exchange_halves: also train on copies of clips of the moving world with exchanged halves and
+            the captions that are true of the copies (`training/data/split.py`; not in the papers).
         order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`;
             not in the papers); they have as many steps as the other epochs.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).

@@ -60,9 +60,9 @@ class Softmax:
         return self.temperature * gaps.logsumexp(dim=-1, keepdim=True)
 
 
-def same_image(row_ids: Tensor, column_ids: Tensor) -> Tensor:
-    """Returns the mask (B_img, B_txt) of equal ids of images (B_img,) and texts (B_txt,)."""
-    return row_ids[:, None] == column_ids[None, :]
+def same_image(image_ids: Tensor) -> Tensor:
+    """Returns the mask (B, B) of pairs with equal image ids (B,)."""
+    return image_ids[:, None] == image_ids
 
 
 def own_scores(scores: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class Triplet(Objective):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        positives = same_image(image_ids, image_ids)
+        positives = same_image(image_ids)
         costs = pair_costs(method.score(images, texts), positives, self.cost_at(epoch))
         return {self.cost: costs.sum()}
 
@@ -177,7 +177,7 @@ class MultiView(Triplet):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        positives = same_image(image_ids, image_ids)
+        positives = same_image(image_ids)
         view_scores, cost = method.view_scores(images, texts), self.cost_at(epoch)  # (K, B, B)
         if epoch < self.anneal_epochs:
             weights = (_FINAL_SHARPNESS * epoch / self.anneal_epochs * view_scores).softmax(dim=0)
@@ -221,9 +221,8 @@ def upper_bound_loss(
 def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
     """Returns the two terms of MV-VSE's release, averaged over the batch and both directions.
 
-    The release weights the terms 0.7 and 0.3. With `Hinge`, they are the "triplet" loss of the
-    release, with `Softmax` and a margin its "unified" loss. Its `positives` have only the pair
-    itself.
+    The release weights the terms 0.7 and 0.3. With `Hinge`, they are its "triplet" loss, with
+    `Softmax` and a margin its "unified" loss. Its `positives` have only the pair itself.
 
     Returns:
         The upper bound of Eq. (13), and a lower bound in place of Eq. (9): the best view's score

@@ -23,7 +23,7 @@ class Contrastive(Objective):
         del epoch  # the loss does not depend on the epoch
         learned = method.contrastive_temperature()
         temperature = self.temperature if learned is None else learned
-        positives = same_image(image_ids, image_ids)
+        positives = same_image(image_ids)
         return {"contrastive": info_nce(method.score(images, texts), positives, temperature)}
 
 
@@ -52,8 +52,7 @@ class DiverseContrastive(Contrastive):
 def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor:
     """Returns MVAM's diversity loss of the attention (B, m, N) of m view codes; a scalar.
 
-    Averages Eq. (10), or with `square_root` Eq. (11), which compares square roots of the weights,
-    over the batch.
+    Averages Eq. (10) over the batch, or Eq. (11), with square roots of the weights (`square_root`).
     """
     weights = attention.clamp_min(1e-20).sqrt() if square_root else attention
     target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)

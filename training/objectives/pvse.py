@@ -35,7 +35,7 @@ class Polysemous(Triplet):
     def __call__(
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
-        scores, positives = method.score(images, texts), losses.same_image(image_ids, image_ids)
+        scores, positives = method.score(images, texts), losses.same_image(image_ids)
         if self.cost == "softmax":
             ranking = losses.pair_costs(scores, positives, losses.Softmax(self.temperature)).mean()
         else:
@@ -87,8 +87,7 @@ def multiple_instance(
 def gram_diversity(residuals: Tensor, *, released: bool = False) -> Tensor:
     """Returns PVSE's diversity loss of the residuals (B, K, H) of one side, Eq. (7); a scalar.
 
-    The loss is the mean over the batch. `released` uses the release's Frobenius norm in place of
-    the paper's 2-norm.
+    The loss is the mean over the batch. `released` uses the Frobenius norm, not the paper's 2-norm.
     """
     unit = l2_normalize(residuals)
     views = residuals.shape[1]

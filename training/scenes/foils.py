@@ -2,9 +2,8 @@
 
 The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023). The false caption *replaces* a
 detail by a detail that the scene lacks, *swaps* two details, so that the words stay the same, or
-*adds* a detail. The ground truth of the scene decides which caption is true. No foil has a
-negation, because no caption of the scenes has a negation. Words and sentences come from
-`sentences.toml`.
+*adds* a detail. The ground truth of the scene decides which caption is true. Foils have no
+negation, because captions of scenes have none. Words and sentences come from `sentences.toml`.
 """
 
 from collections.abc import Sequence

@@ -29,11 +29,7 @@ def shade(color: Rgb, factor: float) -> Rgb:
 def floor(
     top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float
 ) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Paints a grainy gradient below row `top`; the image is transparent above.
-
-    The gradient runs from colour `far` at `top` to `near` at the bottom edge; `grain` is the
-    standard deviation of the noise.
-    """
+    """Paints rows from `top` on, from colour `far` to `near`, with noise of deviation `grain`."""
     ramp = np.linspace(0, 1, SIZE - top, dtype=np.float32)[:, None, None]
     rows = np.array(far) + ramp * (np.array(near) - np.array(far))
     noise = rng.normal(0, grain, (SIZE // 2, SIZE // 2)).astype(np.float32)

@@ -49,10 +49,7 @@ class Board:
     taken: list[Box] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Returns whether a rectangle centred at (x, y) is free.
-
-        Overlaps of up to 8 % of the smaller rectangle are allowed.
-        """
+        """Returns whether a rectangle centred at (x, y) is free; overlaps up to 8 % are ignored."""
         for x0, y0, x1, y1 in self.taken:
             wide = min(x + width / 2, x1) - max(x - width / 2, x0)
             high = min(y + height / 2, y1) - max(y - height / 2, y0)

@@ -195,7 +195,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
 
 
 def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
-    """Draws two objects, one acting in each half; the second twin has the halves `swapped`."""
+    """Draws two objects, one acting in each half; `swapped` exchanges the halves (second twin)."""
     kinds = rng.choice(len(CLASSES), 2, replace=False)
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
     weights = np.array([1.0 if kind in _VISITS else 0.5 for kind in PASSING])

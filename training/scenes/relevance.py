@@ -38,8 +38,7 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
     direction. ``next_to``: side by side, with a gap of at most `NEXT_GAP` and centres whose heights
     differ by at most `NEXT_DRIFT`. ``between``: the first box's centre lies horizontally between
     the other two centres, at least `MARGIN` from each, and vertically at most `BETWEEN_DRIFT` from
-    the line that joins them. Raises ValueError for an unknown kind, or "between" without a third
-    box.
+    the line that joins them. Raises ValueError for an unknown kind or a missing third box.
 
     >>> holds("left_of", (0.0, 0.0, 0.2, 0.2), (0.5, 0.0, 0.7, 0.2))
     True

@@ -193,8 +193,7 @@ def _font() -> ImageFont.FreeTypeFont:
 def sprite(glyph: str, hue: float | None = None) -> Image.Image:
     """Draws an emoji as a square RGBA image, cropped to its visible part and centred.
 
-    `hue`, in degrees, replaces the dominant hue. Raises ValueError if the font has no image for the
-    glyph.
+    `hue`, in degrees, replaces the dominant hue. Raises ValueError if the font lacks the glyph.
     """
     canvas = Image.new("RGBA", (STRIKE * 2, STRIKE * 2), (0, 0, 0, 0))
     ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)

@@ -39,13 +39,11 @@ FORMS = {
     "semicolons.csv": table(";", "Image", "Text", "Split") + "\n ; ; \n",
     "bars.csv": table("| ", "image_name", " comment", " split"),
     "tabs.tsv": table("\t", "filename", "caption", "split"),
-    "numbers.csv": table(",", quote='"')
-    .replace("\n", ",0\n")
-    .replace(",0", "file,caption,split,comment_number", 1),
     "mark.csv": "\ufeff" + table(",", "file", "caption", "split", quote='"'),
     "lines.jsonl": "\n".join(map(json.dumps, LINES)),
     "anything.json": json.dumps({"images": ENTRIES}),
 }
+FORMS["numbers.csv"] = "comment_number," + FORMS["mine.csv"].strip().replace("\n", "\n0,")
 
 
 def folder_with(root: Path, name: str, text: str, images: str = "images") -> Path:

@@ -107,9 +107,7 @@ def test_damaged_images_are_named_or_skipped(train: Any, backbone: Path, how: Ex
     assert not list(how.cache.rglob("*.npy"))  # no incomplete file
     assert len(drop_damaged(train, how).images) == 10
     drop_damaged(train, replace(how, skip_damaged=True))
-    whole = read_features(
-        drop_damaged(train, how), backbone, how
-    )  # reads the cached list of damaged images
+    whole = read_features(drop_damaged(train, how), backbone, how)  # by the cached list
     assert (len(whole.features), len(whole.captions)) == (8, 40)
     assert whole.image_of.tolist() == np.repeat(np.arange(8), 5).tolist()
     assert whole.captions[10].startswith("A grey field")  # the caption of the fourth photograph

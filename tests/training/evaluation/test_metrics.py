@@ -351,9 +351,7 @@ def test_mentions_are_all_visible_objects_of_their_kind_and_no_other() -> None:
 
 
 def test_areas_of_deletion_and_insertion_agree_with_the_loop() -> None:
-    worth = torch.tensor(
-        [5.0, 0.0, 2.0, 1.0, 4.0]
-    )  # the first is the summary, which is never deleted
+    worth = torch.tensor([5.0, 0.0, 2.0, 1.0, 4.0])  # the first is a summary, never deleted
 
     def image_views(features: torch.Tensor, _: str, mask: torch.Tensor) -> Views:
         return Views((features[..., 0] * mask).sum(dim=1)[:, None, None])

@@ -47,9 +47,7 @@ def test_components_and_their_weights_have_mean_square_1() -> None:
     assert squares.mean().item() == pytest.approx(1.0, rel=0.02)
     assert (squares * weights).mean().item() == pytest.approx(1.0, rel=0.02)
     for each in (squares.mean(dim=(0, 1)), weights):
-        assert (each[0] / each[2]).item() == pytest.approx(
-            4.0, rel=0.1
-        )  # the ratio of the standard deviations
+        assert (each[0] / each[2]).item() == pytest.approx(4.0, rel=0.1)  # of the deviations
 
 
 def test_maps_are_mirrored_with_their_images() -> None:

@@ -128,9 +128,7 @@ def test_runs_are_drawn_together(tmp_path: Path) -> None:
     plot.main([str(run)])
     plot.main([str(run), str(second), "--out", str(tmp_path / "both.png")])
     alone, both = (Image.open(path) for path in (run / "curves.png", tmp_path / "both.png"))
-    assert (
-        np.ptp(np.asarray(alone.convert("RGB"), int), axis=2) > 60
-    ).sum() > 300  # coloured pixels
+    assert (np.ptp(np.asarray(alone.convert("RGB"), int), axis=2) > 60).sum() > 300  # in colour
     assert alone.tobytes() != both.tobytes()
     with pytest.raises(SystemExit, match="name a run that has finished an epoch"):
         plot.main([str(tmp_path)])

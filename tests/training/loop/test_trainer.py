@@ -31,7 +31,7 @@ def test_the_softmax_cost_is_scaled_info_nce(name: str) -> None:
     method, images, texts = views_of(name)
     objective = build_objective(name, {"cost": "softmax", "temperature": 0.2})
     terms = objective(method, images, texts, IDS, 5)
-    positives = same_image(IDS, IDS)
+    positives = same_image(IDS)
     mean = info_nce(method.score(images, texts), positives, 0.2)
     torch.testing.assert_close(terms["softmax"], 2 * BATCH * 0.2 * mean)
     assert terms.keys() - {"softmax"} == ({"regulariser"} if name == "avse" else set())
@@ -45,7 +45,7 @@ def test_warmup_epochs_sum_over_all_negatives(name: str) -> None:
 
 def test_another_caption_of_the_image_is_no_negative() -> None:
     ids = torch.tensor([7, 7])
-    own = same_image(ids, ids)
+    own = same_image(ids)
     temperature = torch.tensor(0.1, requires_grad=True)
     for loss_of in (
         lambda s: hinge_triplet(s, own, 0.2),
