@@ -49,12 +49,11 @@ def features_by_method(
     return {name: by_file[file] for name, file in of_method.items()}
 
 
-def image_features(runtime: Runtime, data: Split, method: str | None = None) -> Tensor | np.ndarray:
+def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.ndarray:
     """Encodes all images, or all frames of clips, into features (N_img, N, d) with ONNX.
 
-    The encoder is that of `method`; None for the pack's default encoder. A pack without an image
-    encoder uses the ready-made features of the data. Raises ValueError if the data are images and
-    the pack reads features, or vice versa, or if the features have another width.
+    The encoder is that of `method`. A pack without an image encoder uses the ready-made features of
+    the data. Raises ValueError if data and pack differ in kind (images or features) or in width.
     """
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:

@@ -34,11 +34,8 @@ class DualEncoder(nn.Module):
         summaries: tuple[bool, bool] = (False, False),
     ) -> None:
         super().__init__()
-        self.method, self.text_encoder = method, text_encoder
-        self.image_encoder = image_encoder
-        self.size_augmentation = config.size_augmentation
-        self.feature_dropout = config.feature_dropout
-        self.summaries = summaries
+        self.method, self.text_encoder, self.image_encoder = method, text_encoder, image_encoder
+        self.config, self.summaries = config, summaries
 
     def train(self, mode: bool = True) -> DualEncoder:
         """Sets the mode; batch norms of the image encoder stay in eval mode."""
@@ -63,9 +60,9 @@ class DualEncoder(nn.Module):
         words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
         word_mask = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
         if self.training:
-            features = F.dropout(features, self.feature_dropout)
+            features = F.dropout(features, self.config.feature_dropout)
             mask, word_mask = (
-                drop_elements(elements, self.size_augmentation, keep_first=summary)
+                drop_elements(elements, self.config.size_augmentation, keep_first=summary)
                 for elements, summary in zip((mask, word_mask), self.summaries, strict=True)
             )
         views = self.method.encode_image(features, mask)
