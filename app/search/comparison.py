@@ -1,8 +1,8 @@
 """Compares the answers of methods, averages of methods, and other open packs to one query.
 
 The key of a column is a method ("mvam"), several methods whose scores are averaged ("mvam+pvse"),
-or either in another open pack over the same collection ("photos/mvam"). In the shapes, C is the
-number of columns and N the number of images that all columns rank.
+or one of these in another open pack over the same collection ("photos/mvam"). In the shapes, C is
+the number of columns and N the number of images that all columns rank.
 """
 
 import time

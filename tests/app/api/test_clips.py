@@ -58,7 +58,7 @@ def test_hits_and_frames_have_times(ask: TestClient) -> None:
 def test_comparisons_and_the_lens_rank_clips_by_their_best_frames(ask: TestClient) -> None:
     methods, query = ["vsepp", "vse_infty"], {"q": "a red circle"}
     compared = ask.get("/compare", params={**query, "methods": ",".join(methods)}).json()
-    assert compared["pictures"] == 3
+    assert (compared["query"], compared["pictures"]) == (query["q"], 3)
     for method, column in zip(methods, compared["columns"], strict=True):
         results = ask.get("/search", params={**query, "method": method}).json()["hits"]
         lens = ask.get("/lens", params={**query, "method": method, "weights": "1"}).json()["hits"]
