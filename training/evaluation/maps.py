@@ -1,7 +1,6 @@
 """Compares explanation maps of CLIP on images in which every object has a mask.
 
-A map scores how well each patch of an image matches a text, given as a direction t in the joint
-space:
+A map scores how well each patch of an image matches a text, a direction t of the joint space:
 
 - *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); *last half*: the
   contribution of the last half of the layers, because the paper cited there omits the first layers.

@@ -36,8 +36,7 @@ class OptimizerConfig(Settings):
         clip_norm: maximum norm of the gradient of all weights (2.0 in the five papers' releases).
         schedule: "step" multiplies the rate by `decay` after each epoch of `decay_epochs`; "cosine"
             lowers it to 0 over all steps; "plateau" multiplies it by `decay` whenever the
-            validation rsum has not risen for more than `plateau_epochs`, as in PyTorch's
-            ReduceLROnPlateau.
+            validation rsum has not risen for more than `plateau_epochs` (ReduceLROnPlateau).
         decay_epochs: epochs after which the rate drops.
         decay: factor of each drop.
         plateau_epochs: see `schedule`.

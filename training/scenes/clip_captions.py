@@ -1,8 +1,7 @@
 """Writes five captions for a clip and their facts, and tests whether a clip satisfies a fact.
 
 Two captions state no motion (objects together, objects at a place), one states a motion, and two
-state the order of the actors' actions. A *fact* contains the assertions of a caption; every key is
-optional:
+state the order of the actors' actions. A *fact* has the assertions of a caption; keys are optional:
 
 - ``objects``: a list of ``{"name", "color"?}``; each object appears in the clip at some time.
 - ``setting``; ``time`` and ``weather``, which hold only for clips without a ``change``.

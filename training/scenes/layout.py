@@ -66,8 +66,7 @@ class Board:
 def sample_layout(rng: np.random.Generator) -> Layout | None:
     """Samples a scene of 4 to 8 classes: 1 to 3 of animals, at least 2 others.
 
-    One or two of the classes have 2 to 5 objects, the others a single object. Returns None if the
-    objects do not fit into the image; try another `rng`.
+    One or two classes have 2 to 5 objects, the others one. Returns None if the objects do not fit.
     """
     setting = str(rng.choice(world.SETTINGS))
     time, weather = sample_conditions(setting, rng)
