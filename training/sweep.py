@@ -95,7 +95,7 @@ class Sweep(Choice):
 
     Attributes:
         name: the file name without its suffix.
-        description: what the sweep compares, and how; the first sentence is its title.
+        description: the comparison in sentences, of which the first is the title of the sweep.
         paper: the setting that a paper varied, and its table or figure; only for ablations.
         finding: the paper's result; empty if the paper has none.
         rows: rows of the table.
