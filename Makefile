@@ -59,8 +59,17 @@ space: $(VENV)/app.stamp
 	rm -rf build/space
 	$(VENV)/bin/python -m polyview space --out build/space $(ARGS)
 
+# also installs the packages that the Hub adds to the requirements of a Space
 space-check: space
-	$(VENV)/bin/python -m tests.export.rehearsal build/space $(SPACE_PYTHON) $(TORCH_INDEX)
+	version=$$($(SPACE_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
+		grep "^python_version: '$$version'" build/space/README.md
+	$(SPACE_PYTHON) -m venv --clear build/space-venv
+	build/space-venv/bin/python -m pip install --quiet \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r build/space/requirements.txt \
+		"gradio[oauth,mcp]==$$(sed -n 's/^sdk_version: //p' build/space/README.md)" \
+		"uvicorn>=0.14.0" "websockets>=10.4" spaces
+	build/space-venv/bin/python -m pip check
+	$(VENV)/bin/python -m tests.export.rehearsal build/space build/space-venv/bin/python
 
 # what the tests need besides Python: a browser to drive the app, the font the scenes are made of
 system:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 from torch import nn
 
+from polyview.export.encoders.sources import describe_image_source
 from polyview.export.pack.reading import describe_file
 from polyview.export.pack.schema import Labels
 from polyview.export.to_onnx import export_runs
@@ -69,38 +70,41 @@ def write_backbone(
     return folder
 
 
-def write_run(folder: Path, name: str, backbone: Path, captions: list[str] = CAPTIONS) -> Path:
-    tokenizer = build_tokenizer(captions)
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 10, "hidden_dim": TEXT_DIM}
-    method = settle(build(name, IMAGE_DIM, TEXT_DIM, head_arguments(name)))
-    modules = {"method": method, "text_encoder": BiGRUTextEncoder(**sizes)}
-    text, dims = {"arch": "bigru", "arguments": sizes}, (IMAGE_DIM, TEXT_DIM)
-    sha256 = describe_file(backbone / "best.safetensors").sha256
-    save_run(folder, name, modules, tokenizer, text, dims, sha256)
-    (folder / "config.toml").write_text("seed = 7\n")
-    (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
-    return folder
-
-
-def save_run(
+def write_run(
     folder: Path,
     name: str,
-    modules: Mapping[str, nn.Module],
-    tokenizer: Tokenizer,
-    text: dict[str, Any],
-    dims: tuple[int, int],
-    backbone_sha256: str,
-) -> None:
-    """Writes the weights and the description of a method's run, as training does."""
+    backbone: Path,
+    captions: Sequence[str] = CAPTIONS,
+    image_dim: int = IMAGE_DIM,
+    texts: tuple[Any, Tokenizer, dict[str, Any]] | None = None,
+) -> Path:
+    """Writes a run of a method with random weights, as training does.
+
+    The text encoder is a BiGRU over the words of `captions`, or `texts` of `load_text_source`. A
+    run over a text encoder with a `source` does not store the encoder's weights.
+    """
     folder.mkdir(parents=True)
+    tokenizer = build_tokenizer(captions)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 10, "hidden_dim": TEXT_DIM}
+    text, encoder, text_dim = {"arch": "bigru", "arguments": sizes}, None, TEXT_DIM
+    if texts is not None:
+        encoder, tokenizer, text = texts
+        text_dim = encoder.dim
+    modules = {"method": settle(build(name, image_dim, text_dim, head_arguments(name)))}
+    if "source" not in text:
+        modules["text_encoder"] = encoder or BiGRUTextEncoder(**sizes)
     tokenizer.save(str(folder / "tokenizer.json"))
     about = {
         **{"kind": "run", "method": name, "arguments": head_arguments(name)},
-        **{"image_dim": dims[0], "text_dim": dims[1], "text_encoder": text},
-        **{"config": {"seed": 7, "epochs": 1}, "backbone_sha256": backbone_sha256},
+        **{"image_dim": image_dim, "text_dim": text_dim, "text_encoder": text},
+        **{"config": {"seed": 7, "epochs": 1}},
+        "backbone_sha256": describe_image_source(backbone)["sha256"],
         "tokenizer_sha256": describe_file(folder / "tokenizer.json").sha256,
     }
     save_tensors(folder / "best.safetensors", nn.ModuleDict(modules).state_dict(), about)
+    (folder / "config.toml").write_text("seed = 7\n")
+    (folder / "log.csv").write_text("epoch,loss\n0,1.0\n")
+    return folder
 
 
 def write_gallery(folder: Path, count: int = 6) -> Path:

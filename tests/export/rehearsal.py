@@ -1,10 +1,8 @@
-"""Starts a Space's folder as the Hub would.
+"""Starts a Space's folder as the Hub would: `python -m tests.export.rehearsal FOLDER PYTHON`.
 
-    python -m tests.export.rehearsal FOLDER PYTHON [INDEX]
-
-Installs the requirements of the folder and of the Hub in a clean virtual environment, optionally
-with an extra package index, starts the app with the variables of a Space, and searches. For
-ZeroGPU, a device server must receive the report that the app can borrow a GPU.
+PYTHON has the packages that the Hub installs (`make space-check`). The app starts with the
+variables of a Space, and searches. For ZeroGPU, a device server must receive the report that the
+app can borrow a GPU.
 """
 
 import os
@@ -12,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,26 +21,8 @@ from huggingface_hub import metadata_load
 from polyview.export.space import ZEROGPU
 from tests.app.serving import Server, await_page, free_port
 
-# packages that the Hub installs in addition to the requirements of a Space
-_ADDED = ("gradio[oauth,mcp]=={}", "uvicorn>=0.14.0", "websockets>=10.4", "spaces")
 _QUESTION = "a dog"
 Json = dict[str, Any]
-
-
-def install(folder: Path, python: str, venv: Path, indexes: Sequence[str]) -> str:
-    """Creates a virtual environment with the packages that the Hub installs; returns its Python."""
-    front = metadata_load(folder / "README.md") or {}
-    version = subprocess.check_output([python, "--version"], text=True).split()[1]
-    required = front["python_version"]
-    assert version.startswith(f"{required}."), f"{python} is {version}, the Space wants {required}"
-    subprocess.run([python, "-m", "venv", str(venv)], check=True)
-    own = str(venv / "bin" / "python")
-    needs = ["-r", str(folder / "requirements.txt")]
-    needs += [name.format(front["sdk_version"]) for name in _ADDED]
-    needs += [f"--extra-index-url={index}" for index in indexes]
-    subprocess.run([own, "-m", "pip", "install", "--quiet", *needs], check=True)
-    subprocess.run([own, "-m", "pip", "check"], check=True)
-    return own
 
 
 def start_and_ask(folder: Path, python: str, installed: bool = True) -> tuple[Json, list[Json]]:
@@ -106,7 +86,6 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
 
 
 if __name__ == "__main__":
-    space = Path(sys.argv[1]).absolute()
-    with tempfile.TemporaryDirectory(prefix="polyview-space-") as venv:
-        about, found = start_and_ask(space, install(space, sys.argv[2], Path(venv), sys.argv[3:]))
+    space, interpreter = (Path(argument).absolute() for argument in sys.argv[1:])
+    about, found = start_and_ask(space, str(interpreter))
     print(f'{about["pack"]["title"]} on {about["device"]}: {len(found)} hits for "{_QUESTION}"')

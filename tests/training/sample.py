@@ -44,10 +44,8 @@ def write_sample(out: Path, scenes: int = SCENES, methods: Sequence[str] = ()) -
     with edited(pack / MANIFEST) as info:
         for name in [name for name in info["methods"] if methods and name not in methods]:
             del info["methods"][name]
-            del (
-                info["files"][f"{name}/head.safetensors"],
-                info["files"][f"{name}/text_encoder.onnx"],
-            )
+            for file in ("head.safetensors", "text_encoder.onnx"):
+                del info["files"][f"{name}/{file}"]
         info["files"][f"{FOLDER}/{INDEX}"] = asdict(describe_file(index))
         info["gallery"] = asdict(summarize_gallery(load_gallery(pack)))
     return pack

@@ -19,11 +19,8 @@ from polyview.export import clip
 from polyview.export.encoders.sources import load_image_source, load_text_source
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
-from polyview.models import build
-from polyview.models.encoders.bigru import BiGRUTextEncoder
-from polyview.training.data.texts import build_tokenizer
 from tests import published as twins
-from tests.export.conftest import CAPTIONS, LABELS, head_arguments, save_run, settle, write_gallery
+from tests.export.conftest import LABELS, write_gallery, write_run
 
 GRID = (twins.SIZE // twins.PATCH, twins.SIZE // twins.PATCH)
 CASES = {  # image encoder -> text encoder, method, grid
@@ -34,33 +31,21 @@ CASES = {  # image encoder -> text encoder, method, grid
 }
 
 
-def write_run(folder: Path, images: Path, text: str, name: str) -> Path:
-    """Writes a run folder of a method with random weights and published encoders."""
-    image_encoder, _, image_about = load_image_source(images, rounded=False)
-    if text == "bigru":
-        tokenizer = build_tokenizer(CAPTIONS)
-        arguments = {"vocab_size": tokenizer.get_vocab_size(), "word_dim": 6, "hidden_dim": 8}
-        encoder: Any = BiGRUTextEncoder(**arguments)
-        about_text: dict[str, Any] = {"arch": "bigru", "arguments": arguments}
-    else:
-        source = images if "clip" in text else twins.save_bert(folder.with_name("texts"))
-        encoder, tokenizer, about_text = load_text_source(source, rounded=False)
-    dims = image_encoder.dim, encoder.dim
-    modules = {"method": settle(build(name, *dims, head_arguments(name)))}
-    if not text.startswith("frozen"):
-        modules["text_encoder"] = encoder
-        about_text = {k: v for k, v in about_text.items() if k not in ("source", "sha256")}
-    save_run(folder, name, modules, tokenizer, about_text, dims, image_about["sha256"])
-    return folder
-
-
 @pytest.mark.parametrize("kind", CASES)
 def test_a_published_encoder_goes_into_a_pack(kind: str, tmp_path: Path) -> None:
     text, method, grid = CASES[kind]
     images = tmp_path / "images"
     twins.save_clip(images) if kind == "clip" else twins.save_image_model(images, kind)
-    run, gallery = write_run(tmp_path / "run", images, text, method), tmp_path / "gallery"
-    info = export_runs(tmp_path / "pack", images, [run], LABELS, write_gallery(gallery))
+    texts = None
+    if text != "bigru":
+        source = images if "clip" in text else twins.save_bert(tmp_path / "texts")
+        texts = load_text_source(source, rounded=False)
+        if text.startswith("trained"):
+            del texts[2]["source"], texts[2]["sha256"]
+    image_dim = load_image_source(images)[0].dim
+    run = write_run(tmp_path / "run", method, images, image_dim=image_dim, texts=texts)
+    gallery = write_gallery(tmp_path / "gallery")
+    info = export_runs(tmp_path / "pack", images, [run], LABELS, gallery)
     assert getattr(info.methods[method].parity, "ranking", False)
     assert info.image_encoder.grid == grid
     shared = info.methods[method].text_encoder.startswith("text_encoder-")
