@@ -34,6 +34,7 @@ Question = tuple[str, list[Any] | bytes]
 ENDPOINTS = (
     "search_text", "search_image", "compare", "views", "lens", "explain", "info", "results",
 )  # fmt: skip
+_JSON = {"Content-Type": "application/json"}
 _STATUSES = (200, 400, 403, 404, 405, 410, 413, 429, 503)
 
 
@@ -148,33 +149,31 @@ class Caller:
                 f"{{{name}}}", quote(str(sent.pop(name, 0))[:1000], safe="", errors="replace")
             )
         if method == "post":
-            body = json.dumps(sent)
-            headers = {"Content-Type": "application/json"}
-            reply = self._http.post(path, content=body, headers=headers)
+            reply = self._request("POST", path, content=json.dumps(sent), headers=_JSON)
         else:
             texts = {name: str(item)[:1000].encode(errors="replace") for name, item in sent.items()}
-            reply = self._http.get(f"{path}?{urlencode(texts)}")
-        assert reply.status_code in _STATUSES, (reply.status_code, reply.text[:500])
+            reply = self._request("GET", f"{path}?{urlencode(texts)}")
         if reply.status_code != 200:
             assert len(reply.json()["error"]) < 2100
 
     def send(self, name: str, content: bytes) -> None:
         """Searches with a file, and adds it to a collection."""
-        reply = self._http.post("/api/v1/search", content=content, params={"k": 3})
-        assert reply.status_code in (200, 400, 413), (reply.status_code, reply.text[:500])
-        tells_nothing(reply.text)
         sent = {"collection": self._collection, "name": name}
-        reply = self._http.post("/api/v1/collections/file", params=sent, content=content)
+        for path, values in (("search", {"k": 3}), ("collections/file", sent)):
+            reply = self._request("POST", f"/api/v1/{path}", content=content, params=values)
+            tells_nothing(reply.text)
+
+    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Sends a request; fails if its status is not one of `_STATUSES`."""
+        reply = self._http.request(method, path, **options)
         assert reply.status_code in _STATUSES, (reply.status_code, reply.text[:500])
-        tells_nothing(reply.text)
+        return reply
 
     def answer(self, endpoint: str, values: list[Any]) -> str:
         """Returns the answer of Gradio's queue; raises TimeoutError after SLOW seconds."""
         deadline = time.monotonic() + SLOW
         url = f"/gradio_api/call/{endpoint}"
-        body = json.dumps({"data": values})
-        reply = self._http.post(url, content=body, headers={"Content-Type": "application/json"})
-        assert reply.status_code in _STATUSES, (reply.status_code, reply.text[:500])
+        reply = self._request("POST", url, content=json.dumps({"data": values}), headers=_JSON)
         if reply.status_code != 200:
             return reply.text
         texts = []
