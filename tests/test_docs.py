@@ -103,9 +103,8 @@ def check_walk(walk: str, act: Callable[[], Any]) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
     ours = (os.path.relpath(file, ROOT) for file in files if file.startswith(f"{ROOT}{os.sep}"))
-    passed = {
-        file for file in ours if Path(file).parts[0] in CODE
-    }  # without a virtual environment in the checkout
+    # without a virtual environment in the checkout
+    passed = {file for file in ours if Path(file).parts[0] in CODE}
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     section = re.split(r"^## ", text.partition(f"\n## {walk}\n")[2], flags=re.MULTILINE)[0]
     named = set(re.findall(r"^\| `([\w/]+\.py)`", section, re.MULTILINE))

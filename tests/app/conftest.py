@@ -1,5 +1,6 @@
 """Tiny packs with random weights, galleries of drawn images, and running apps."""
 
+import io
 import json
 import os
 import shutil
@@ -53,6 +54,13 @@ def draw(index: int) -> tuple[Image.Image, list[str]]:
         (pen.ellipse if shape == "circle" else pen.rectangle)(box, fill=COLOURS[colour])
         names.append(f"{colour} {shape}")
     return image, names
+
+
+def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """The file of an image in a format of Pillow."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
 
 
 def write_gallery(folder: Path) -> Path:

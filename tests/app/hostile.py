@@ -1,6 +1,5 @@
 """Files that users have, and files that attack the decoders."""
 
-import io
 import os
 import struct
 import zlib
@@ -12,7 +11,7 @@ import numpy as np
 from PIL import Image
 from pillow_heif import register_heif_opener
 
-from tests.app.conftest import draw
+from tests.app.conftest import draw, saved
 
 USABLE = (
     "cmyk.jpg", "grey16.png", "palette.gif", "animated.gif", "rotated.jpg", "alpha.png",
@@ -103,13 +102,6 @@ def write_below(folder: Path, name: str, depth: int) -> None:
         draft.rename(outer / name)
         outer.rename(draft)
     draft.rename(folder / name)
-
-
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
-    """The file of an image in a format of Pillow."""
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def cut(kind: str) -> bytes:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
-from polyview.export.runtime import Runtime
 from polyview.models import Views
 from polyview.models.preprocess import Preprocess
 from tests.app.conftest import finish
@@ -42,11 +41,6 @@ class Pretended:
         self.encoded = 0
         self.heads = 0
 
-    @property
-    def runtime(self) -> Runtime:
-        """The object as the type `Runtime`."""
-        return cast(Runtime, self)
-
     def image_encoder_of(self, _method: str) -> str:
         """The image encoder's file, the same for all methods."""
         return "eye.onnx"
@@ -69,8 +63,8 @@ class Pretended:
         return Views(METHODS[method] * (frames * real).sum(dim=1) / real.sum(dim=1))  # (B, 2, 3)
 
 
-def indexed(folder: Path, cache: Path, runtime: Pretended) -> Index:
-    """Fills an index of a folder."""
-    index = finish(Index(runtime.runtime, from_folder(folder), cache))
+def indexed(folder: Path, cache: Path, runtime: Any) -> Index:
+    """Fills an index of a folder with a `Pretended` runtime."""
+    index = finish(Index(runtime, from_folder(folder), cache))
     assert index.progress.stage == "ready", index.progress
     return index

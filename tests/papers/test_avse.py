@@ -12,7 +12,7 @@ from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import NamedArray, lengths_to_mask
 from polyview.training.objectives.avse import dimension_wise_regulariser
 from tests import reference
-from tests.golden.loading import check, double, grad, load, load_weights, released_gpo, renamed
+from tests.golden.loading import check, double, grad, load, released_gpo, renamed
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM, encoded
 from tests.papers.terms import by_name, hinge_triplet, terms_of, views_of
 
@@ -185,7 +185,7 @@ def test_golden_image_head() -> None:
     data = load("avse_image_head")
     embed_dim, image_dim = data["image_encoder.fc.weight"].shape
     method = AVSE(image_dim, 4, AVSEConfig(embed_dim, released_gpo=True))
-    load_weights(method.project_image, renamed(data, "image_encoder.fc.", {}, to="linear."))
+    method.project_image.load_state_dict(renamed(data, "image_encoder.fc.", {}, to="linear."))
     method.pool_image = released_gpo(data, "image_encoder.gpool.")
     values = torch.cat([data["view1_features"], data["view2_features"]], dim=1)  # in one set
     first = torch.arange(values.shape[1]) < data["view1_features"].shape[1]
@@ -205,8 +205,8 @@ def test_golden_text_head() -> None:
     names |= {"mlp.layers.1.": "mlp.3."}
     used = ("linear.", "mlp.0.", "mlp.1.", "mlp.3.")  # the release never uses its second batch norm
     weights = renamed(data, "txt_enc.", names)
-    load_weights(method.project_text, {k: v for k, v in weights.items() if k.startswith(used)})
-    load_weights(method.norm_text, renamed(data, "txt_enc.ln.", {}))
+    method.project_text.load_state_dict({k: v for k, v in weights.items() if k.startswith(used)})
+    method.norm_text.load_state_dict(renamed(data, "txt_enc.ln.", {}))
     method.pool_text = released_gpo(data, "txt_enc.gpool.")
     projected = method.project_text(hidden, mask)
     check(projected[mask], data["projected"][mask])

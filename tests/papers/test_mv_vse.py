@@ -15,7 +15,7 @@ from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.views import lengths_to_mask
 from polyview.training.objectives import losses
 from tests import reference
-from tests.golden.loading import check, double, grad, load, load_weights, released_gpo, renamed
+from tests.golden.loading import check, double, grad, load, released_gpo, renamed
 from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded
 from tests.papers.terms import IDS, terms_of, views_of
 
@@ -139,7 +139,7 @@ def test_golden_views_over_official_gpos() -> None:
     views, _, width = data["view_embeddings"].shape
     method = MVVSE(width, width, MVVSEConfig(width, views, released_gpo=True))
     identity = {"linear.weight": torch.eye(width), "linear.bias": torch.zeros(width)}
-    load_weights(method.project_image[0], identity)
+    method.project_image[0].load_state_dict(identity)
     for k in range(views):
         method.pool_image[k] = released_gpo(data, f"gpo{k}.")
     mask = lengths_to_mask(data["lengths"], data["features"].shape[1])
@@ -158,12 +158,12 @@ def test_golden_released_encoders() -> None:
     images, tokens = data["images"], data["tokens"]
     method = MVVSE(images.shape[2], embed_dim, MVVSEConfig(embed_dim, views, aggregator="released"))
     for k, project in enumerate(method.project_image):
-        load_weights(project, renamed(data, f"img_enc.fc_list.{k}.", {}, to="linear."))
+        project.load_state_dict(renamed(data, f"img_enc.fc_list.{k}.", {}, to="linear."))
     seen = method.encode_image(images, torch.ones(images.shape[:2]).bool())
     check(seen.embeddings.transpose(0, 1), data["view_embeddings"])
     vocabulary, word_dim = data["txt_enc.embed.weight"].shape
     encoder = BiGRUTextEncoder(vocabulary, word_dim, embed_dim, directions=1)
-    load_weights(encoder, renamed(data, "txt_enc.", {"rnn.": "forward_gru."}))
+    encoder.load_state_dict(renamed(data, "txt_enc.", {"rnn.": "forward_gru."}))
     mask = lengths_to_mask(data["lengths"], tokens.shape[1])
     texts = method.encode_text(encoder(tokens, data["lengths"]), mask)
     check(texts.embeddings[:, 0], data["text_embedding"])

@@ -13,7 +13,7 @@ from polyview.models.mvam import MVAM, BaseAttention, BaseSummary, ViewCodes
 from polyview.models.views import lengths_to_mask
 from polyview.training.objectives.losses import info_nce
 from polyview.training.objectives.mvam import attention_overlap
-from tests.golden.loading import check, double, grad, load, load_weights
+from tests.golden.loading import check, double, grad, load
 from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded
 from tests.papers.terms import by_name, terms_of, views_of
 
@@ -86,7 +86,7 @@ def test_golden_views_and_losses(kind: str) -> None:
     joined, overlaps = [], []
     for side, mask in masks.items():
         codes = ViewCodes(*data[f"{side}_codes"].shape).double()
-        load_weights(codes, {"codes": data[f"{side}_codes"]})
+        codes.load_state_dict({"codes": data[f"{side}_codes"]})
         hidden = data[f"{side}_hidden"].requires_grad_()
         inputs |= {f"{side}_hidden": hidden, f"{side}_codes": codes.codes}
         views, attention = codes(hidden, mask, hidden)

@@ -12,7 +12,7 @@ from polyview.models.layers import l2_normalize
 from polyview.models.pvse import PVSE, LastStates, PIENet
 from polyview.models.views import lengths_to_mask
 from polyview.training.objectives import pvse as objectives
-from tests.golden.loading import check, check_gradients, grad, load, load_weights, renamed
+from tests.golden.loading import check, check_gradients, grad, load, renamed
 from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded, sets
 from tests.papers.terms import IDS, terms_of, views_of
 
@@ -116,7 +116,7 @@ def pie_net(data: dict[str, Tensor], prefix: str) -> PIENet:
     hidden, local_dim = weights["w1.weight"].shape
     net = PIENet(local_dim, len(weights["w3.bias"]), len(weights["w2.weight"]))
     assert net.w1.out_features == hidden  # A = D / 2
-    load_weights(net, weights)
+    net.load_state_dict(weights)
     return net
 
 
@@ -145,7 +145,7 @@ def test_golden_image_head() -> None:
     local = data["feature_map"].flatten(2).mT  # (B, 49, C), row-major
     embed_dim, image_dim = data["img_enc.fc.weight"].shape
     method: Any = PVSE(image_dim, 4, embed_dim, data["embedding"].shape[1])
-    load_weights(method.image_global, renamed(data, "img_enc.fc.", {}))
+    method.image_global.load_state_dict(renamed(data, "img_enc.fc.", {}))
     method.image_net = pie_net(data, "img_enc.pie_net.")
     views = method.encode_image(local, torch.ones(local.shape[:2]).bool(), attention=True)
     check(views.embeddings, data["embedding"])
@@ -160,7 +160,7 @@ def test_golden_text_encoder(mode: str) -> None:
     mask = lengths_to_mask(data["lengths"], words.shape[1])
     views, embed_dim = data[f"embedding_{mode}"].shape[1:]
     method: Any = PVSE(4, words.shape[2], embed_dim, views, legacy_text=mode == "legacy")
-    load_weights(method.text_global, renamed(data, "txt_enc.rnn.", {}, to="gru."))
+    method.text_global.load_state_dict(renamed(data, "txt_enc.rnn.", {}, to="gru."))
     method.text_net = pie_net(data, "txt_enc.pie_net.")
     encoded = method.encode_text(words, mask, attention=True)
     check(encoded.embeddings, data[f"embedding_{mode}"])

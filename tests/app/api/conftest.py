@@ -1,13 +1,12 @@
 """Images and requests for the API, and a check of its refusals."""
 
 import base64
-import io
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.app.conftest import draw
+from tests.app.conftest import draw, saved
 from tests.app.serving import Server
 
 ROOT = Path(__file__).parents[3]
@@ -15,9 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 def encoded(index: int) -> bytes:
     """A drawn image as a PNG."""
-    file = io.BytesIO()
-    draw(index)[0].save(file, "PNG")
-    return file.getvalue()
+    return saved(draw(index)[0], "PNG")
 
 
 def data_uri(content: bytes) -> str:

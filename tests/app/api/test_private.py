@@ -19,7 +19,7 @@ from PIL import Image
 
 from polyview.app.main import OneLineFormatter
 from tests.app.api.conftest import ask, data_uri, encoded, refused
-from tests.app.conftest import draw
+from tests.app.conftest import draw, saved
 from tests.app.serving import Serve, Server, until
 
 EVIL = "evil.example"
@@ -242,15 +242,15 @@ def test_page_paths_do_not_leave_the_folder(private: Server) -> None:
 
 def test_uploads_lose_paths_and_metadata(private: Server) -> None:
     key = private.post("collections/new")["collection"]
-    file, exif = io.BytesIO(), Image.Exif()
+    exif = Image.Exif()
     exif[0x010E] = "a secret place"  # where the image was taken
-    draw(1)[0].save(file, "JPEG", exif=exif)
+    image = saved(draw(1)[0], "JPEG", exif=exif)
 
     def upload(name: str, content: bytes) -> httpx.Response:
         params = {"collection": key, "name": name}
         return private.http.post("collections/file", params=params, content=content)
 
-    upload("first.jpg", file.getvalue())
+    upload("first.jpg", image)
     names = ["../../etc/x.png", "a\0b.png", "=cmd.png", "<img src=x>.png", "n" * 400 + ".png"]
     for name in names:
         upload(name, encoded(2))

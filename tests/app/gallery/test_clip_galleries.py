@@ -47,18 +47,18 @@ def test_a_clip_is_added_as_a_whole(
     moving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "SHARD", 1)  # the still is encoded before the clips
-    runtime = Pretended()
+    runtime: Any = Pretended()
     honest = runtime.square_features
-    index = Index(runtime.runtime, from_folder(moving), tmp_path / "cache")
+    index = Index(runtime, from_folder(moving), tmp_path / "cache")
 
     def stopping(*arguments: Any, **named: Any) -> torch.Tensor:
         index.stop()
         return honest(*arguments, **named)
 
-    runtime.square_features = stopping  # type: ignore[method-assign]
+    runtime.square_features = stopping
     finish(index)
     assert (index.progress.stage, index.clips) == ("stopped", {})
-    runtime.square_features = honest  # type: ignore[method-assign]
+    runtime.square_features = honest
     assert finish(index).clips.keys() == {1, 2}
 
 

@@ -1,12 +1,14 @@
 """Tabs of headless Chromium that record script errors and requests to other machines."""
 
 import base64
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Download, Locator, Page, Request, expect
 
 from tests.app.serving import Server
@@ -22,18 +24,10 @@ new PerformanceObserver((list) => {
 """
 PIXELS = """(canvas) => {
   const { width, height } = canvas;
-  const pixels = (source) => {
-    const copy = Object.assign(document.createElement("canvas"), { width, height });
-    copy.getContext("2d").drawImage(source, 0, 0, width, height);
-    const bytes = copy.getContext("2d").getImageData(0, 0, width, height).data;
-    let text = ""; // Playwright takes minutes for a million numbers
-    for (let i = 0; i < bytes.length; i += 8192) {
-      text += String.fromCharCode(...bytes.subarray(i, i + 8192));
-    }
-    return btoa(text);
-  };
+  const copy = Object.assign(document.createElement("canvas"), { width, height });
   const image = canvas.parentElement.querySelector("img");
-  return { width, height, drawn: pixels(canvas), original: pixels(image) };
+  copy.getContext("2d").drawImage(image, 0, 0, width, height);
+  return [canvas.toDataURL(), copy.toDataURL()];
 }"""
 
 
@@ -114,13 +108,9 @@ class Tab:
 
 def pixels(canvas: Locator) -> tuple[np.ndarray, np.ndarray]:
     """A canvas with evidence and the image below it: (height, width, 3), 0 to 255."""
-    seen = canvas.evaluate(PIXELS)
-    shape = seen["height"], seen["width"], 4
-    drawn, original = (
-        np.frombuffer(base64.b64decode(seen[name]), np.uint8).reshape(shape)
-        for name in ("drawn", "original")
-    )
-    return drawn[..., :3].astype(float), original[..., :3].astype(float)
+    files = (base64.b64decode(uri.partition(",")[2]) for uri in canvas.evaluate(PIXELS))
+    drawn, original = (Image.open(io.BytesIO(file)).convert("RGB") for file in files)
+    return np.asarray(drawn, float), np.asarray(original, float)
 
 
 NewTab = Callable[..., Tab]

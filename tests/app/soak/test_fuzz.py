@@ -10,7 +10,6 @@ process after five minutes and names the test; the input is in the temporary fol
 """
 
 import copy
-import io
 import json
 import os
 import shutil
@@ -25,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from safetensors.torch import save
 
-from tests.app.conftest import Serve, draw
+from tests.app.conftest import Serve, draw, saved
 from tests.app.soak import checks
 from tests.training.photographs import write_photographs
 
@@ -166,9 +165,8 @@ def images() -> SearchStrategy[tuple[bytes, str]]:
     """Draws damaged image files, with the suffix of the format."""
     kinds = []
     for kind, suffix in _FORMATS.items():
-        content = io.BytesIO()
-        draw(4)[0].save(content, kind)
-        kinds.append(st.tuples(damaged_bytes(content.getvalue(), 64), st.just(suffix)))
+        content = saved(draw(4)[0], kind)
+        kinds.append(st.tuples(damaged_bytes(content, 64), st.just(suffix)))
     return st.one_of(*kinds)
 
 
