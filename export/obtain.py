@@ -56,10 +56,10 @@ def obtain(
     ValueError if the download or the conversion fails.
     """
 
-    def report(done: int, total: int, doing: str) -> None:
+    def report(done: int, total: int, step: str) -> None:
         if cancelled.is_set():
             raise CancelledError("the download was cancelled")
-        progress(min(done, total), total, doing)
+        progress(min(done, total), total, step)
 
     repo = offer.repo
     if offer.kind == PACK:

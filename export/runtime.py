@@ -228,7 +228,7 @@ class Runtime:
     def token_features(
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
-        """Encodes ids (B, M) int64, 0 beyond their lengths (B,) int64; see `text_features`."""
+        """Encodes token ids (B, M) int64, padded with 0; `lengths` (B,) int64 count the tokens."""
         self.methods[method]  # raises for an unknown method
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
@@ -253,7 +253,7 @@ class Runtime:
 
     @torch.no_grad()
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
-        """Turns texts into views (B, V, D) with attention (B, V, M); see `text_features`."""
+        """Turns texts into views (B, V, D), with `attention` also maps (B, V, M)."""
         head = self.methods[method]
         features, mask = self.text_features(texts, method)
         return self.in_batches(head.encode_text, features, mask, attention)

@@ -71,16 +71,17 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
         advice = f"give one of them another name: --run {name}_2={run.folder}"
         raise ValueError(f"{run.folder} and {trained[name].folder} both hold {name}; {advice}")
     if name != run.record.method and name in METHODS:
-        raise ValueError(f"{run.folder} holds {run.record.method}, which cannot be called {name}")
+        problem = f"is a run of {run.record.method}, not of {name}"
+        raise ValueError(f"{run.folder} {problem}; choose another name")
     first = next(iter(trained.values()), run)
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
         advice = "train both with the same captions and text settings"
         raise ValueError(f"{folders} have different tokenizers; {advice}")
-    for key in ("image_dim", "frames"):
-        values = getattr(run.record, key), getattr(first.record, key)
-        if values[0] != values[1]:
-            raise ValueError(f"{folders} read features of {key} {values}; make two packs")
+    for key, noun in (("image_dim", "feature width"), ("frames", "frames per set")):
+        value, expected = getattr(run.record, key), getattr(first.record, key)
+        if value != expected:
+            raise ValueError(f"{folders} differ in {noun}, {value} and {expected}; make two packs")
     trained[name] = run
 
 

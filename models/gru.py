@@ -126,8 +126,8 @@ class _Recurrence(Function):
         to_gates = torch.empty_like(slopes)
         to_states = grad.clone()  # gradient of h_t, including that of later steps
         back, later = weight.transpose(1, 2), grad[:, :0]
-        rows = (to_states, slopes, to_gates, z)
-        for to_state, slope, to_gate, z_t in reversed([*_steps(ctx.counts, *rows)]):
+        tensors = (to_states, slopes, to_gates, z)
+        for to_state, slope, to_gate, z_t in reversed([*_steps(ctx.counts, *tensors)]):
             to_state[:, : later.shape[1]] += later
             torch.mul(slope, to_state[..., None, :], out=to_gate)
             later = torch.baddbmm(to_state * z_t, to_gate.flatten(-2), back)
@@ -139,6 +139,6 @@ class _Recurrence(Function):
         return to_gates, to_weight, to_bias, None
 
 
-def _steps(counts: list[int], *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Splits tensors (G, L, ...) into the rows of each step."""
-    return zip(*(part.split(counts, dim=1) for part in rows), strict=True)
+def _steps(counts: list[int], *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Splits tensors (G, L, ...) into steps (G, count, ...); `counts` are their sizes."""
+    return zip(*(tensor.split(counts, dim=1) for tensor in tensors), strict=True)

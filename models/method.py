@@ -179,8 +179,8 @@ class Method(nn.Module, ABC):
         """Multiplies the views of images by weights (the view lens).
 
         In `score`, the cosines of a view are multiplied by its weight, so a negative cosine moves
-        closer to 0. A view of weight 0 is removed, so that it cannot be the best; if views add up,
-        it stays and adds 0.
+        closer to 0. A view of weight 0 is removed, so that it cannot be the best; if the score is a
+        sum over views, the view stays and adds 0.
 
         `images` are views (B, V, D), `weights` (V,) in 0..1. Returns the V' remaining views
         (B, V', D), in order. Raises ValueError if the number or range of the weights is wrong, or
@@ -190,7 +190,7 @@ class Method(nn.Module, ABC):
         if tuple(weights.shape) != (count,):
             raise ValueError(f"{count} views need {count} weights, not {tuple(weights.shape)}")
         if not bool(((weights >= 0) & (weights <= 1)).all()):  # also rejects NaN
-            raise ValueError(f"a view's weight must be 0 to 1, not one of {weights.tolist()}")
+            raise ValueError(f"view weights must be between 0 and 1, but are {weights.tolist()}")
         if not bool(weights.any()):
             raise ValueError("every view is switched off; leave at least one on")
         weights = weights.to(images.embeddings)

@@ -22,8 +22,8 @@ _SLICE_VALUES = 1 << 17  # values of one slice of a batch: 1 MiB as float64
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Sorts the values of each dimension and set in descending order, without gradients.
 
-    Features (B, N, D) must be finite; the mask is (B, N) bool. Returns sorted values (B, D, N), 0
-    beyond a set's size, and the index (B, D, N) of each value in its set; padding ranks last.
+    Features (B, N, D) must be finite; the mask is (B, N) bool. Returns sorted values (B, D, N)
+    and the index (B, D, N) of each value in its set. Padding ranks last, with the value 0.
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
@@ -52,9 +52,9 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 def _sort_packed(
     columns: Tensor, padding: Tensor | None, keys: Tensor, ranked: Tensor, indices: Tensor
 ) -> None:
-    """Sorts (b, D, N) float32 into `ranked` and `indices`; `keys` is float64 scratch memory.
+    """Sorts (b, D, N) float32 in descending order, padding last, into `ranked` and `indices`.
 
-    The lowest 29 bits of a float64 converted from float32 are 0 and store the index.
+    `keys` is float64 scratch memory. A float32 leaves 29 low bits unused; they store the index.
     """
     count = columns.shape[-1]
     index_mask = (1 << max(count - 1, 1).bit_length()) - 1

@@ -127,13 +127,13 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
         with self.autocast():
             per_cell, objects, surroundings = self.model(pixels)
-        entropy = F.binary_cross_entropy_with_logits
-        cell_loss = entropy(per_cell.float(), cells.to(self.device))
+        cross_entropy = F.binary_cross_entropy_with_logits
+        cell_loss = cross_entropy(per_cell.float(), cells.to(self.device))
         return {
-            # sums over labels: positives are rare, so means would be tiny
-            "image": len(THINGS) * entropy(objects.float(), target[:, THINGS]),
+            # object losses are sums over classes: positives are rare, so means would be tiny
+            "image": len(THINGS) * cross_entropy(objects.float(), target[:, THINGS]),
             "cell": len(THINGS) * self.config.cell_weight * cell_loss,
-            "surroundings": entropy(surroundings.float(), target[:, SURROUNDINGS]),
+            "surroundings": cross_entropy(surroundings.float(), target[:, SURROUNDINGS]),
         }
 
     @torch.no_grad()

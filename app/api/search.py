@@ -191,11 +191,11 @@ def filter_ids(
 
 
 def remark(retriever: Retriever, *texts: str) -> str:
-    """Returns remarks on truncated and unknown words, unsupported aspects, and missing images."""
-    tokens = [retriever.read(text) for text in texts]
+    """Returns remarks on long texts, unknown words, unsupported aspects and partial galleries."""
+    tokens = [retriever.tokenize(text) for text in texts]
     remarks = []
-    if longest := max((len(t.ids) for t in tokens if t.truncated), default=0):
-        remarks.append(f"Only the first {longest} words were read.")
+    if limit := max((len(t.ids) for t in tokens if t.truncated), default=0):
+        remarks.append(f"The query is longer than {limit} tokens; the rest is ignored.")
     replacements = retriever.unknown_words(*texts)
     words = {f"“{word[:_LONGEST_WORD]}”": known for word, known in replacements.items()}
     if unknown := [word for word, known in words.items() if known is None]:

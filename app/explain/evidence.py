@@ -126,7 +126,7 @@ def _locate(
     table, sentence = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
     words: list[str] = []
     if isinstance(subject, str):
-        tokens = retriever.read(subject)
+        tokens = retriever.tokenize(subject)
         special = sorted(tokens.special)
         columns = sorted({*range(len(tokens.words))} - tokens.special)
         sentence, table = sentence + table[..., special].sum(dim=-1), table[..., columns]

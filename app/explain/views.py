@@ -119,7 +119,8 @@ def describe_views(
             answer.views = ordered[:_MAX_ELEMENTS]
         answer.text, answer.winner = text, winner
         answer.score = round(float(method.score(images, texts)), _DIGITS)
-        answer.view_scores_are, answer.words = method.view_scores_are, retriever.read(text).words
+        answer.view_scores_are = method.view_scores_are
+        answer.words = retriever.tokenize(text).words
         answer.word_attention = None if texts.attention is None else nested(texts.attention[0])
     return answer
 

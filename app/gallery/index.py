@@ -81,7 +81,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
         moments = self.get(file_id, ())
         if image_id < 0 or (frame and frame >= len(moments)):
             last = len(self._images) - 1
-            raise ValueError(f"there is no image {image_id}; ids go from 0 to {last}")
+            raise ValueError(f"there is no image {image_id}; files have ids from 0 to {last}")
         image = self._images[file_id]
         return replace(image, image_id=image_id, moment=moments[frame]) if moments else image
 

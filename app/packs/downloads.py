@@ -85,8 +85,8 @@ def pack_folder(pack: str, cache: Path) -> Path:
     print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
     with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.5) as bar:
 
-        def report(done: int, total: int, doing: str) -> None:
-            bar.set_description(doing)
+        def report(done: int, total: int, step: str) -> None:
+            bar.set_description(step)
             bar.update(done - bar.n if total else 0)
 
         out = converted_folder(cache, CLIP, offer.repo.address)
@@ -187,8 +187,8 @@ class Downloads:
             if self._thread.is_alive():
                 message = "another download is running; try again when it has finished"
                 raise Refusal(503, message, 60)
-            key, doing = token_hex(8), "Starting"
-            job = Job(job=key, state="running", done=0, total=0, doing=doing, pack="", error="")
+            key, step = token_hex(8), "Starting"
+            job = Job(job=key, state="running", done=0, total=0, doing=step, pack="", error="")
             self._jobs[key] = job
             for oldest in list(self._jobs)[:-_MAX_JOBS]:
                 del self._jobs[oldest]
@@ -218,8 +218,8 @@ class Downloads:
     def _fetch(self, job: Job, offer: Offer, cancelled: threading.Event) -> None:
         """Downloads an offer, and updates the job."""
 
-        def report(done: int, total: int, doing: str) -> None:
-            job.done, job.total, job.doing = done, total, doing
+        def report(done: int, total: int, step: str) -> None:
+            job.done, job.total, job.doing = done, total, step
 
         out = converted_folder(self._cache, offer.kind, offer.repo.address)
         try:

@@ -139,7 +139,7 @@ class Retriever:
             if pair and calibration and (sentence := combine_terms(terms)[0].words):
                 if scores is None:
                     scores = gallery.sample_scores(pair[1], None if only is None else ids)
-                best, tokens = np.array([match.score for match in matches]), self.read(sentence)
+                best, tokens = np.array([match.score for match in matches]), self.tokenize(sentence)
                 judgement = calibration.judge_answer(
                     best, subsample(scores), len(ids), tokens.words, tokens.unknown
                 )
@@ -221,7 +221,7 @@ class Retriever:
         """Returns a method's gallery of the images that are searchable so far."""
         return self.index.images[name]
 
-    def read(self, text: str) -> Tokens:
+    def tokenize(self, text: str) -> Tokens:
         """Splits a text into tokens, after its unknown words are replaced."""
         return self.runtime.reader.read(self.reworded(text))
 

@@ -83,7 +83,7 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
             advice = _ADVICE.get(status, "try again later")
             kind = UnreachableError if status == 429 or status >= 500 else HubError
             advice = advice.format(wait=headers.get("Retry-After", "some")[:20])
-            return kind(f"the Hub at {hub} refuses {address}, status {status}; {advice}")
+            return kind(f"the Hub at {hub} answered {address} with status {status}; {advice}")
         case httpx2.TransportError() | httpx2.TooManyRedirects():
             advice = "check the connection and HF_ENDPOINT, or try again later"
             return UnreachableError(f"the Hub at {hub} cannot be reached ({error}); {advice}")

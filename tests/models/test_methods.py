@@ -161,7 +161,7 @@ def test_a_selection_of_views_keeps_attention_and_extras() -> None:
 
 
 def test_invalid_weights_and_shapes_are_refused() -> None:
-    outside = "a view's weight must be 0 to 1"
+    outside = "view weights must be between 0 and 1"
     for weights, message in (
         ([0.0, 0.0], "every view is switched off; leave at least one on"),
         ([1.0], "2 views need 2 weights"),

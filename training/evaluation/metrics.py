@@ -41,7 +41,7 @@ def retrieval_ranks(scores: np.ndarray, text_images: np.ndarray) -> tuple[np.nda
 
 
 def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, float]:
-    """Returns recalls and ranks of scores (N_img, N_txt); text t describes image `text_images[t]`.
+    """Measures retrieval by scores (N_img, N_txt); text t describes image `text_images[t]`.
 
     For `i2t` (image to text, best of the image's captions) and `t2i`: R@1, R@5 and R@10 in percent
     (`_r1`, `_r5`, `_r10`), median and mean rank counted from 1 (`_medr`, `_meanr`), and `_nmr`, the
@@ -50,11 +50,11 @@ def retrieval_metrics(scores: np.ndarray, text_images: np.ndarray) -> dict[str, 
     """
     table, recalls = dict[str, float](), list[float]()
     tasks = zip(("i2t", "t2i"), retrieval_ranks(scores, text_images), scores.T.shape, strict=True)
-    for task, ranks, gallery in tasks:
+    for task, ranks, gallery_size in tasks:
         median = float(np.floor(np.median(ranks)) + 1)
         shares = {f"{task}_r{k}": 100.0 * float(np.mean(ranks < k)) for k in RECALLS}
-        means = {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
-        table |= shares | means | {f"{task}_nmr": median / gallery}
+        summary = {f"{task}_medr": median, f"{task}_meanr": float(ranks.mean() + 1)}
+        table |= shares | summary | {f"{task}_nmr": median / gallery_size}
         recalls += shares.values()
     return {**table, "rsum": float(np.sum(recalls))}
 

@@ -25,11 +25,11 @@ def _color(time: str, name: str) -> Array:
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
-    """Returns the factor of light (3,), the colour (3,) and the share of fog on objects."""
+    """Returns the light factor of objects (3,), fog colour (3,) and fog opacity, 0 to 1."""
     time = layout.time or "day"
     light = _color(time, "objects") * (0.93 if layout.weather in {"rain", "snow"} else 1)
-    share = (0.14 if time == "night" else 0.22) if layout.weather == "fog" else 0.0
-    return light, _color(time, "fog"), share
+    opacity = (0.14 if time == "night" else 0.22) if layout.weather == "fog" else 0.0
+    return light, _color(time, "fog"), opacity
 
 
 def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:

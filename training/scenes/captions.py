@@ -81,7 +81,7 @@ class Draft:
         return [self.name(groups[i], exact=exact) for i in self.rng.permutation(len(groups))]
 
     def describe(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
-        """Describes the setting, and time and weather if known; adds them to the fact."""
+        """Describes and records the setting, and time and weather if requested and known."""
         period = sky = ""
         self.fact["setting"] = scene.setting
         place = self.pick(SENTENCES["places"][scene.setting])

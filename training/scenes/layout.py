@@ -51,10 +51,10 @@ class Board:
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
         """Returns whether a rectangle centred at (x, y) is free; overlaps up to 8 % are ignored."""
         for x0, y0, x1, y1 in self.taken:
-            wide = min(x + width / 2, x1) - max(x - width / 2, x0)
-            high = min(y + height / 2, y1) - max(y - height / 2, y0)
-            smaller = min(width * height, (x1 - x0) * (y1 - y0))
-            if wide > 0 and high > 0 and wide * high > 0.08 * smaller:
+            overlap_x = min(x + width / 2, x1) - max(x - width / 2, x0)
+            overlap_y = min(y + height / 2, y1) - max(y - height / 2, y0)
+            smaller_area = min(width * height, (x1 - x0) * (y1 - y0))
+            if min(overlap_x, overlap_y) > 0 and overlap_x * overlap_y > 0.08 * smaller_area:
                 return False
         return True
 

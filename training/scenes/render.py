@@ -111,7 +111,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
     of each placement.
     """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
-    light, veil, share = sprite_light(layout)
+    light, fog, opacity = sprite_light(layout)
     sprites = [
         _pose(place.look, max(8, round(place.size)), place.mirrored, place.tilt)
         for place in layout.placements
@@ -125,7 +125,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
     for index, (image, corner) in enumerate(zip(sprites, corners, strict=True), 1):
         pixels = np.asarray(image).astype(np.float32)
         colors = pixels[..., :3] * light
-        colors += share * (veil - colors)
+        colors += opacity * (fog - colors)
         alpha = image.getchannel("A")
         canvas.paste(Image.fromarray(colors.clip(0, 255).astype(np.uint8)), corner, alpha)
         solid = np.asarray(alpha) > 127

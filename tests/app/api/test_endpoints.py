@@ -147,7 +147,7 @@ def test_refusals_have_a_status(private: Server) -> None:
         ("search", {"q": "x", "collection": "upload-0"}, 410, "upload the files again"),
         ("search", {"q": "x", "pack": "mine@12345678"}, 410, "load it again"),
         ("packs/job", {"job": "x"}, 410, "fetch the pack again"),
-        ("image/100000", {}, 400, "ids go from 0"),
+        ("image/100000", {}, 400, "files have ids from 0"),
         ("explain/hits", {"q": "x", "images": "0," * 101}, 400, "images cannot be"),
         ("explain/hits", {"q": "x", "images": ""}, 400, "images cannot be"),
         ("nothing", {}, 404, "/api/v1"),

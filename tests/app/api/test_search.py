@@ -140,8 +140,9 @@ def test_facts_are_joined_by_and_values_by_or(many_retriever: Retriever, tmp_pat
 
 def test_unknown_words_and_cut_texts_are_reported(retriever: Retriever) -> None:
     assert remark(retriever, "a red circle") == ""
-    longest = retriever.info.tokenizer.max_length
-    assert remark(retriever, "a " * 5000) == f"Only the first {longest} words were read."
+    limit = retriever.info.tokenizer.max_length
+    truncated = f"The query is longer than {limit} tokens; the rest is ignored."
+    assert remark(retriever, "a " * 5000) == truncated
     results = ask(retriever, "a Crcle beside a\tqwertyuiop", "vsepp")
     nearest = {item.word: item.nearest for item in results.unknown}
     assert nearest == {"Crcle": ["circle"], "qwertyuiop": []}

@@ -32,7 +32,7 @@ def test_two_models_of_mvam(runs: Path, tmp_path: Path, capsys: pytest.CaptureFi
     again = Path(shutil.copytree(runs / "mvam", tmp_path / "again"))
     arguments = ["--run", f"{runs / 'mvam'}", "--run"]
     another = f"both hold mvam; give one of them another name: --run mvam_2={again}"
-    wrong = "holds mvam, which cannot be called avse"
+    wrong = "is a run of mvam, not of avse; choose another name"
     for run, sentence in ((f"{again}", another), (f"avse={again}", wrong)):
         assert to_onnx.main(command(runs, tmp_path / "out", *arguments, run)) == 1
         assert sentence in capsys.readouterr().err
@@ -68,8 +68,12 @@ def test_another_tokenizer_is_refused(runs: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("key", ["image_dim", "frames"])
-def test_runs_over_other_features(runs: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("key", "noun"), [("image_dim", "feature width"), ("frames", "frames per set")]
+)
+def test_runs_over_other_features(
+    runs: Path, key: str, noun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load = to_onnx.load_run
 
     def load_other(folder: Path, *more: Any) -> to_onnx.TrainedRun:
@@ -78,7 +82,7 @@ def test_runs_over_other_features(runs: Path, key: str, monkeypatch: pytest.Monk
         return run._replace(record=replace(run.record, **other))
 
     monkeypatch.setattr(to_onnx, "load_run", load_other)
-    with pytest.raises(ValueError, match=rf"read features of {key} \(99, .*make two packs"):
+    with pytest.raises(ValueError, match=rf"differ in {noun}, 99 and .*; make two packs"):
         to_onnx.export_runs(runs / "out", runs / "backbone", [runs / NAME, runs / "mvam"], LABELS)
 
 

@@ -89,7 +89,7 @@ def test_push_then_pull_keeps_every_byte(server: HubState, copied: Path) -> None
 
 
 def test_push_is_refused(server: HubState, pack: Path, copied: Path) -> None:
-    with pytest.raises(HubError, match="refuses owner/tiny, status 401; log in"):
+    with pytest.raises(HubError, match="answered owner/tiny with status 401; log in"):
         push(pack, ID)
     with pytest.raises(HubError, match="status 403; use a token with access to it"):
         push(pack, ID, token=READER)
