@@ -79,13 +79,13 @@ def rank_captions(
         for spec, table in ranks.items():
             rows = zip(table[:, batch].T, scores(spec, batch), captions[batch], higher, strict=True)
             for rank, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
-                right, top = np.array(caption.right), values.argmax()
-                if np.isnan(values[top]):  # argmax prefers NaN
+                right, top_image = np.array(caption.right), values.argmax()
+                if np.isnan(values[top_image]):  # argmax prefers NaN
                     raise ValueError("a score is NaN: the weights are damaged or training diverged")
-                best = values[right].max()
-                ties = (values[: right[values[right] == best].min()] == best).sum()
-                rank[0] = UNRANKED if best == -np.inf else 1 + (values > best).sum() + ties
-                rank[1] = -1 if values[top] == -np.inf else top
+                score = values[right].max()
+                ties = (values[: right[values[right] == score].min()] == score).sum()
+                rank[0] = UNRANKED if score == -np.inf else 1 + (values > score).sum() + ties
+                rank[1] = -1 if values[top_image] == -np.inf else top_image
                 above &= values > values[right[0]]
                 if above.any():
                     rank[2] = np.where(above, values, -np.inf).argmax()
@@ -104,8 +104,8 @@ def compare(
     (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
     labels = np.array([caption.right[0] for caption in captions])
     if is_exact(captions):
-        right = [(rank == 1) & (first != labels) for rank, first in (a, b)]
-        suspects = np.select(right, [first_a, first_b], -1)
+        is_right = [(rank == 1) & (first != labels) for rank, first in (a, b)]
+        suspects = np.select(is_right, [first_a, first_b], -1)
     hits_a, hits_b = rank_a <= k, rank_b <= k
     cells = np.select([hits_a & hits_b, hits_a, hits_b], ["both", "a", "b"], "neither")
     columns = [values.tolist() for values in (cells, rank_a, rank_b, labels)]

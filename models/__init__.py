@@ -95,8 +95,8 @@ def _check(method: str, argument: str, value: Any, like: Any) -> None:
             expected = "true or false" if isinstance(like, bool) else "a string"
             raise ValueError(f"{prefix} {expected}, not {value!r:.60}")
     elif isinstance(like, int):
-        largest = _MAX_COUNTS.get(argument, MAX_WIDTH)
-        if type(value) is not int or not 0 <= value <= largest:
-            raise ValueError(f"{prefix} a whole number from 0 to {largest}, not {value!r:.60}")
+        maximum = _MAX_COUNTS.get(argument, MAX_WIDTH)
+        if type(value) is not int or not 0 <= value <= maximum:
+            raise ValueError(f"{prefix} a whole number from 0 to {maximum}, not {value!r:.60}")
     elif type(value) not in (int, float) or not abs(value) < math.inf:
         raise ValueError(f"{prefix} a number, not {value!r:.60}")

@@ -74,10 +74,10 @@ def no_such(kind: str, path: Path, advice: str) -> str:
     >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
     'files.py?'
     """
-    missing = path
-    while not missing.parent.exists():
-        missing = missing.parent
-    names = {child.name for child in missing.parent.iterdir()} if missing.parent.is_dir() else set()
-    matches = get_close_matches(missing.name, names - {missing.name}, 1)
-    end = f"did you mean {missing.parent / matches[0]}?" if matches else advice
+    target = path
+    while not target.parent.exists():
+        target = target.parent
+    names = {child.name for child in target.parent.iterdir()} if target.parent.is_dir() else set()
+    matches = get_close_matches(target.name, names - {target.name}, 1)
+    end = f"did you mean {target.parent / matches[0]}?" if matches else advice
     return f"there is no {kind} {path}; {end}"

@@ -95,18 +95,18 @@ class _Recurrence(Function):
         r, z, state_of_n, n = gates.chunk(4, dim=-1)
         from_state, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]
         inputs_of_r_and_z, inputs_of_n = from_inputs.split([2 * width, width], dim=-1)
-        last = previous[:, :0]
+        latest_states = previous[:, :0]
         for before, state, out, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
             counts,
             *(previous, states, from_state, r_and_z, inputs_of_r_and_z, inputs_of_n),
             *(r, z, state_of_n, n),
         ):
-            if last.shape[1]:
-                before.copy_(last[:, : before.shape[1]])
+            if latest_states.shape[1]:
+                before.copy_(latest_states[:, : before.shape[1]])
             out.copy_(torch.baddbmm(bias, before, weight))
             r_z.add_(in_r_z).sigmoid_()
             torch.addcmul(in_n, r_t, state_n, out=n_t).tanh_()
-            last = torch.lerp(n_t, before, z_t, out=state)  # (1 - z) n + z h_(t-1)
+            latest_states = torch.lerp(n_t, before, z_t, out=state)  # (1 - z) n + z h_(t-1)
         ctx.save_for_backward(previous, gates, weight)
         ctx.counts = counts
         return states

@@ -70,8 +70,8 @@ class PIENet(nn.Module):
         attention (B, K, N).
         """
         attention = self.attend(local, mask)
-        real = local.masked_fill(~mask[..., None], 0.0)
-        residual = torch.sigmoid(self.w3(attention @ real))  # Eq. (3): (B, K, H)
+        zero_padded = local.masked_fill(~mask[..., None], 0.0)
+        residual = torch.sigmoid(self.w3(attention @ zero_padded))  # Eq. (3): (B, K, H)
         fused = residual if whole is None else self._fuse(whole[:, None], residual)
         return self.norm(fused), residual, attention  # Eq. (4)
 
@@ -121,11 +121,11 @@ class LastStates(nn.Module):
         dense = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
         states = bigru_states(self.gru, dense, lengths)  # (B, M, H)
-        real = lengths_to_mask(lengths, states.shape[1])
+        states_mask = lengths_to_mask(lengths, states.shape[1])
         if self.legacy:
-            return last_element(states, real)
+            return last_element(states, states_mask)
         forward_states, backward_states = states.chunk(2, dim=2)
-        return torch.cat([last_element(forward_states, real), backward_states[:, 0]], dim=1)
+        return torch.cat([last_element(forward_states, states_mask), backward_states[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
         """Splits `forward`: the states belong to the sequence as a whole."""

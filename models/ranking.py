@@ -43,8 +43,8 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
             part = columns[rows] if padding is None else columns[rows].masked_fill(padding, lowest)
             ranked[rows], indices[rows] = part.sort(dim=-1, descending=True)
         if padding is not None:
-            real = (~padding).sum(dim=2, keepdim=True)  # (b, 1, 1)
-            is_padding = torch.arange(count, device=mask.device) >= real
+            set_sizes = (~padding).sum(dim=2, keepdim=True)  # (b, 1, 1)
+            is_padding = torch.arange(count, device=mask.device) >= set_sizes
             ranked[rows].masked_fill_(is_padding, 0.0)
     return ranked, indices
 
@@ -90,8 +90,8 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
         torch.zeros_like(order, dtype=weights.dtype).scatter_(2, order, row.expand_as(order))
         for row in weights.split(1, dim=1)  # (B, 1, N) each
     ]
-    real = features.masked_fill(~mask[..., None], 0.0)
-    return torch.stack(element_weights, dim=1).mT * real[:, None]
+    zero_padded = features.masked_fill(~mask[..., None], 0.0)
+    return torch.stack(element_weights, dim=1).mT * zero_padded[:, None]
 
 
 class _RankedPool(torch.autograd.Function):

@@ -113,12 +113,12 @@ class Model:
             starts = range(0, max(1, len(items)), _BATCH)
             batches = ([_open_image(item) for item in items[i : i + _BATCH]] for i in starts)
             sets = torch.cat([self.runtime.image_features(b, self.name) for b in batches])
-        real = torch.ones(sets.shape[:2]) if mask is None else torch.as_tensor(mask)
-        if real.shape != sets.shape[:2]:
-            sizes = f"the mask is {tuple(real.shape)}, the features are {tuple(sets.shape)}"
+        feature_mask = torch.ones(sets.shape[:2]) if mask is None else torch.as_tensor(mask)
+        if feature_mask.shape != sets.shape[:2]:
+            sizes = f"the mask is {tuple(feature_mask.shape)}, the features are {tuple(sets.shape)}"
             raise ValueError(f"{sizes}; pass a mask (B, N)")
-        views = self.runtime.image_views(sets, self.name, attention=True, mask=real.bool())
-        extras = {"features": sets, "mask": real.bool()}
+        views = self.runtime.image_views(sets, self.name, attention=True, mask=feature_mask.bool())
+        extras = {"features": sets, "mask": feature_mask.bool()}
         return Views(views.embeddings, views.attention, extras).to(self.runtime.device)
 
     @torch.no_grad()

@@ -66,8 +66,8 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
       pvse
     """
     names = list(known)
-    near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
-    hint = f'; did you mean "{near[0]}"? Choose' if near else "; choose"
+    suggestions = difflib.get_close_matches(name, names, 1, cutoff=0.5)
+    hint = f'; did you mean "{suggestions[0]}"? Choose' if suggestions else "; choose"
     return "\n  ".join([f'there is no {kind} "{name}"{hint} one of', *names])
 
 

@@ -41,9 +41,9 @@ def best_of_files(scores: Scores, files: int) -> Scores:
     >>> best_of_files(Scores(ids, np.array([0.1, 0.2, 0.4, 0.3]), ids), 2)
     Scores(ids=array([0, 1]), values=array([0.1, 0.4]), images=array([0, 3]))
     """
-    best = np.lexsort((scores.ids, -scores.values))
-    owners, first = np.unique(scores.ids[best] % files, return_index=True)
-    return Scores(owners, scores.values[best[first]], scores.ids[best[first]])
+    order = np.lexsort((scores.ids, -scores.values))
+    owners, first_rows = np.unique(scores.ids[order] % files, return_index=True)
+    return Scores(owners, scores.values[order[first_rows]], scores.ids[order[first_rows]])
 
 
 def nearest_frame(index: Index, image: CollectionImage) -> int:
@@ -70,7 +70,7 @@ def best_frames(
     `query` has the weight and the parts of each term, by method. A window without stored features
     is returned unchanged. Raises ValueError if a score cannot be split.
     """
-    best = dict[int, int]()
+    best_frame_of = dict[int, int]()
     for start in range(0, len(windows), _SETS_AT_ONCE):
         sets = {w: index.clips.window_of(w) for w in windows[start : start + _SETS_AT_ONCE]}
         frame_ids = [*chain(*sets.values())]
@@ -87,5 +87,5 @@ def best_frames(
                 cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
                 curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
         for curve, (window, frames) in zip(curves, sets.items(), strict=True):
-            best[window] = frames[int(curve[: len(frames)].argmax())]
-    return [best.get(window, window) for window in windows]
+            best_frame_of[window] = frames[int(curve[: len(frames)].argmax())]
+    return [best_frame_of.get(window, window) for window in windows]

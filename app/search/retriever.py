@@ -352,16 +352,16 @@ class Retriever:
         ids, values, _ = self._scores(query, texts)
         selection = self._among(ids, only)
         ids, values = ids[selection], values[selection]
-        best = np.argsort(-values, kind="stable")
+        order = np.argsort(-values, kind="stable")
         if self.index.clips and not texts:
-            _, first = np.unique(ids[best] % self.index.files, return_index=True)
-            best = best[np.sort(first)]
-        best = best[:k]
-        views: list[int | None] = [None] * len(best)
+            _, first = np.unique(ids[order] % self.index.files, return_index=True)
+            order = order[np.sort(first)]
+        order = order[:k]
+        views: list[int | None] = [None] * len(order)
         (name, terms), *others = query.items()
-        if len(best) and terms and not (others or texts):
-            views = self.index.images[name].winners(ids[best], [view for _, view in terms])
-        triples = zip(ids[best].tolist(), values[best].tolist(), views, strict=True)
+        if len(order) and terms and not (others or texts):
+            views = self.index.images[name].winners(ids[order], [view for _, view in terms])
+        triples = zip(ids[order].tolist(), values[order].tolist(), views, strict=True)
         return [Match(*triple) for triple in triples], values
 
     def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:

@@ -47,20 +47,20 @@ class BiGRUTextEncoder(TextEncoder):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         words = self.dropout(self.embed(ids))  # (B, L, w)
         position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
-        real = position < lengths[:, None]  # (B, L)
+        mask = position < lengths[:, None]  # (B, L)
         if self.forward_gru is None:
-            return words * real[..., None]
+            return words * mask[..., None]
         if trains_on_cpu(self, words):
             grus = [gru for gru in (self.forward_gru, self.backward_gru) if gru is not None]
             states = gru_states(grus, words, lengths)  # (B, L, G d)
             return states.unflatten(2, (len(grus), -1)).mean(dim=2)
         forward_states, _ = self.forward_gru(words)  # (B, L, d)
         if self.backward_gru is None:
-            return forward_states * real[..., None]
-        mirror = torch.where(real, lengths[:, None] - 1 - position, position)  # (B, L)
+            return forward_states * mask[..., None]
+        mirror = torch.where(mask, lengths[:, None] - 1 - position, position)  # (B, L)
         mirror = mirror[..., None]  # (B, L, 1)
         mirrored = words.gather(1, mirror.expand(-1, -1, words.shape[2]))
         backward_states, _ = self.backward_gru(mirrored)
         indices = mirror.expand(-1, -1, backward_states.shape[2])
         backward_states = backward_states.gather(1, indices)  # (B, L, d)
-        return (forward_states + backward_states) / 2 * real[..., None]
+        return (forward_states + backward_states) / 2 * mask[..., None]

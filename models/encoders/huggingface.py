@@ -79,22 +79,22 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
     return _translate(settings, name)
 
 
-def _translate(stated: dict[str, Any], name: str) -> Preprocess:
+def _translate(settings: dict[str, Any], name: str) -> Preprocess:
     """Translates the settings of a processor that either stretches or scales and crops."""
-    size = stated.get("size") or {}
+    size = settings.get("size") or {}
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
-    crop = stated.get("crop_size") or {}
-    resampling = Image.Resampling(stated.get("resample", Image.Resampling.BILINEAR))
-    values: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(stated)}
-    crops = bool(stated.get("do_center_crop"))
-    if not stated.get("do_resize", True) or size.get("longest_edge"):
+    crop = settings.get("crop_size") or {}
+    resampling = Image.Resampling(settings.get("resample", Image.Resampling.BILINEAR))
+    values: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(settings)}
+    crops = bool(settings.get("do_center_crop"))
+    if not settings.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor does not resize images to one size")
-    if stated.get("crop_pct") and shortest and not crops:
+    if settings.get("crop_pct") and shortest and not crops:
         # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and stretches above
         crops = shortest < 384
         crop = {"height": shortest, "width": shortest}
         height = width = shortest
-        shortest = int(shortest / stated["crop_pct"]) if crops else None
+        shortest = int(shortest / settings["crop_pct"]) if crops else None
     if shortest and crops:
         side = _square(crop.get("height"), crop.get("width"), name)
         return Preprocess(size=side, fit="crop", resize=shortest, **values)

@@ -85,9 +85,9 @@ class Split:
     def __post_init__(self) -> None:
         if len(self.captions) != len(self.image_of):
             raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
-        last = int(self.image_of.max()) if len(self.image_of) else -1
-        if not 0 <= last < self.image_count:
-            raise ValueError(f"captions name image {last} of {self.image_count} images")
+        max_image = int(self.image_of.max()) if len(self.image_of) else -1
+        if not 0 <= max_image < self.image_count:
+            raise ValueError(f"captions name image {max_image} of {self.image_count} images")
 
     @property
     def image_count(self) -> int:

@@ -83,30 +83,30 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
     is_repeated = questions.relevant.any(axis=0) & leaves_enough & (questions.kinds != "inserted")
     columns = np.concatenate([np.arange(total), np.flatnonzero(is_repeated)])  # (B,)
-    repeated = questions.select(slice(None), columns)
-    removed = repeated.relevant & (np.arange(len(columns)) >= total)  # (N, B)
-    right = repeated.relevant & ~removed
-    remaining = np.where(removed, np.nan, scores[:, columns])
-    ranked = np.nan_to_num(remaining, nan=-np.inf)
-    order = np.argsort(-ranked, axis=0)[:HITS]
+    all_questions = questions.select(slice(None), columns)
+    is_removed = all_questions.relevant & (np.arange(len(columns)) >= total)  # (N, B)
+    is_right = all_questions.relevant & ~is_removed
+    remaining_scores = np.where(is_removed, np.nan, scores[:, columns])
+    filled_scores = np.nan_to_num(remaining_scores, nan=-np.inf)
+    order = np.argsort(-filled_scores, axis=0)[:HITS]
     hits = np.full((len(columns), HITS), -np.inf)
     right_hits = np.zeros(hits.shape, np.bool_)
-    hits[:, : len(order)] = np.take_along_axis(ranked, order, axis=0).T
-    right_hits[:, : len(order)] = np.take_along_axis(right, order, axis=0).T
-    count = (~removed).sum(axis=0)
+    hits[:, : len(order)] = np.take_along_axis(filled_scores, order, axis=0).T
+    right_hits[:, : len(order)] = np.take_along_axis(is_right, order, axis=0).T
+    count = (~is_removed).sum(axis=0)
     tenth = hits[np.arange(len(columns)), np.minimum(TENTH, count) - 1]
-    mean, deviation = np.nanmean(remaining, axis=0), np.nanstd(remaining, axis=0)
-    statistics = repeated.words, repeated.unknown
+    mean, deviation = np.nanmean(remaining_scores, axis=0), np.nanstd(remaining_scores, axis=0)
+    statistics = all_questions.words, all_questions.unknown
     background = Background(hits[:, 0], tenth, mean, deviation, count, *statistics)
-    answered: np.ndarray = right.any(axis=0)
+    answered: np.ndarray = is_right.any(axis=0)
     weights = np.zeros(len(columns))
     for shares, present in ((_PRESENT, True), (_ABSENT, False)):
         for kind, share in shares.items():
-            rows = (repeated.kinds == kind) & (answered == present)
+            rows = (all_questions.kinds == kind) & (answered == present)
             weights[rows] = share / max(rows.sum(), 1)
         weights[answered == present] /= 2 * weights[answered == present].sum()
     weights /= weights.sum()
-    kinds, complete = repeated.kinds, repeated.complete
+    kinds, complete = all_questions.kinds, all_questions.complete
     return Answers(background, hits, right_hits, answered, kinds, complete, weights)
 
 
@@ -163,15 +163,15 @@ def logistic(
     for _ in range(100):
         p = sigmoid(rows @ estimate)
         gradient = rows.T @ (weights * (p - truth)) + ridge * estimate
-        free = (signs == 0) | (estimate != 0) | (gradient * signs < 0)
+        is_free = (signs == 0) | (estimate != 0) | (gradient * signs < 0)
         hessian = (rows * (weights * p * (1 - p))[:, None]).T @ rows + np.diag(ridge + 1e-9)
         step = np.zeros_like(estimate)
-        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
-        updated = estimate - np.clip(step, -2, 2)
-        updated[updated * signs < 0] = 0
-        if np.abs(updated - estimate).max() < 1e-8:
+        step[is_free] = np.linalg.solve(hessian[np.ix_(is_free, is_free)], gradient[is_free])
+        next_estimate = estimate - np.clip(step, -2, 2)
+        next_estimate[next_estimate * signs < 0] = 0
+        if np.abs(next_estimate - estimate).max() < 1e-8:
             break
-        estimate = updated
+        estimate = next_estimate
     slopes = estimate[:-1] / deviation
     return (*slopes.tolist(), float(estimate[-1] - slopes @ mean))
 
@@ -295,7 +295,7 @@ def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray)
     """
     _, levels = np.unique(values, return_inverse=True)
     size = int(levels.max()) + 1
-    right = np.bincount(levels, weights * truth, size)
-    wrong = np.bincount(levels, weights * ~truth, size)
-    below = np.cumsum(wrong) - wrong / 2
-    return float(right @ below / (right.sum() * wrong.sum()))
+    true_weights = np.bincount(levels, weights * truth, size)
+    false_weights = np.bincount(levels, weights * ~truth, size)
+    below = np.cumsum(false_weights) - false_weights / 2
+    return float(true_weights @ below / (true_weights.sum() * false_weights.sum()))

@@ -93,11 +93,11 @@ def find_words(text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]
     >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
     [1, 2]
     """
-    longest = sorted(map(re.escape, forms), key=len, reverse=True)  # "santa claus" before "santa"
-    pattern = rf"\b(?:{'|'.join(longest)})\b"
+    options = sorted(map(re.escape, forms), key=len, reverse=True)  # "santa claus" before "santa"
+    pattern = rf"\b(?:{'|'.join(options)})\b"
     words = [match.span() for match in re.finditer(pattern, text.strip(), re.IGNORECASE)]
-    inside = [any(start < last and first < end for first, last in words) for start, end in spans]
-    return np.flatnonzero(inside).tolist()
+    overlaps = [any(start < last and first < end for first, last in words) for start, end in spans]
+    return np.flatnonzero(overlaps).tolist()
 
 
 def evidence_metrics(
@@ -264,8 +264,8 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     are unknown or a frame has several features.
     """
     if data.moments is None or features.shape[1] != data.frames:
-        needed = "clips with known object positions, such as a pack's own"
-        raise ValueError(f"evidence over time needs {needed}, and one feature for each frame")
+        requirement = "clips with known object positions, such as a pack's own"
+        raise ValueError(f"evidence over time needs {requirement}, and one feature for each frame")
     head, truth = runtime.methods[name], data.moments
     points: dict[str, list[Point]] = {"moment": [], "moment_word": []}
     texts = np.arange(len(data.captions))

@@ -21,9 +21,9 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
     if np.isnan(scores).any():
         raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
     ranks = np.empty(len(scores), np.int64)
-    for q, (row, right) in enumerate(zip(scores, positives, strict=True)):
-        best = row[right].max()
-        ranks[q] = np.count_nonzero(row >= best) - np.count_nonzero(row[right] >= best)
+    for q, (row, relevant) in enumerate(zip(scores, positives, strict=True)):
+        score = row[relevant].max()
+        ranks[q] = np.count_nonzero(row >= score) - np.count_nonzero(row[relevant] >= score)
     return ranks
 
 
@@ -98,10 +98,10 @@ def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dic
 def _precision_at_r(row: np.ndarray, right: np.ndarray) -> tuple[float, float]:
     """Returns R-precision and AP@R of one query with scores (G,) and relevant items (G,) bool."""
     count = int(right.sum())
-    last = np.partition(row, -count)[-count]
-    best = np.flatnonzero(row >= last)  # the R best items, and all ties with the last of these
+    threshold = np.partition(row, -count)[-count]
+    candidates = np.flatnonzero(row >= threshold)  # the R best items, and ties with the last
     # irrelevant items first among equals: ties count against the method
-    hits = right[best[np.lexsort((right[best], -row[best]))[:count]]]
+    hits = right[candidates[np.lexsort((right[candidates], -row[candidates]))[:count]]]
     precision = np.cumsum(hits) / np.arange(1, count + 1)
     return float(hits.mean()), float((precision * hits).sum() / count)
 

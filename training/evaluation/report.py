@@ -151,8 +151,8 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
     Images are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
     """
     relevant = data.image_of[:, None] if data.relevant is None else data.relevant()
-    right = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
-    for direction, pairs in (("t2i", right), ("i2t", [(image, text) for text, image in right])):
+    truth = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
+    for direction, pairs in (("t2i", truth), ("i2t", [(image, text) for text, image in truth])):
         write_whole(folder / f"{direction}.qrels", "".join(f"{q} 0 {d} 1\n" for q, d in pairs))
         for name, matrix in scores.items():
             tag = name.replace("/", "_").replace(" ", "_")

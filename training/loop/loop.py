@@ -58,11 +58,11 @@ class Loop(ABC, Generic[C, B]):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         capabilities = torch.cpu.get_capabilities()
         on_cpu = self.device.type == "cpu"
-        slow = on_cpu and not (capabilities.get("avx512_bf16") or capabilities.get("bf16"))
-        if config.precision == "bf16" and slow:
+        is_slow = on_cpu and not (capabilities.get("avx512_bf16") or capabilities.get("bf16"))
+        if config.precision == "bf16" and is_slow:
             reason = 'precision "bf16" takes ten times as long as fp32 on this processor'
-            lacking = "no instructions for it (avx512_bf16 or Arm's bf16)"
-            raise ValueError(f"{reason}, which has {lacking}; set precision=fp32")
+            problem = "no instructions for it (avx512_bf16 or Arm's bf16)"
+            raise ValueError(f"{reason}, which has {problem}; set precision=fp32")
         self.rows: list[dict[str, Any]] = []
         if (out / LOG).is_file():
             if not resume:

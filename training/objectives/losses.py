@@ -229,6 +229,6 @@ def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple
         of the pair against each view's negatives, averaged over the views (K, B, B).
     """
     upper = upper_bound_loss(view_scores, positives, cost, rough=True)
-    best = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)
-    lower = pair_costs(view_scores, positives, cost, best)
+    best_scores = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)
+    lower = pair_costs(view_scores, positives, cost, best_scores)
     return upper.mean() / 2, lower.mean() / 2

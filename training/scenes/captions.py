@@ -97,8 +97,8 @@ class Draft:
                 word = self.pick(("clear", "sunny"))
             period, sky = f"on a {word} {self.pick(SENTENCES['time_words'][scene.time])}", ""
         period = f"{period} {sky}".strip()
-        first = period.startswith("on a ") and self.chance(0.4)
-        return f"{period} {place}" if first else f"{place} {period}".strip()
+        period_first = period.startswith("on a ") and self.chance(0.4)
+        return f"{period} {place}" if period_first else f"{place} {period}".strip()
 
     def mentions(self) -> tuple[int, ...]:
         """Returns the sorted indices of the named objects."""
@@ -215,18 +215,18 @@ def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
 
 def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about an obvious relation of two or three single objects."""
-    single = [(group, scene.objects[group.indices[0]].box) for group in groups if group.count == 1]
+    singles = [(group, scene.objects[group.indices[0]].box) for group in groups if group.count == 1]
     options: dict[str, list[list[ObjectGroup]]] = {}
-    for (first, box), (second, box_2) in permutations(single, 2):
+    for (first, box), (second, box_2) in permutations(singles, 2):
         for kind in obvious_relations(box, box_2):
             options.setdefault(kind, []).append([first, second])
-        for third, box_3 in single:
+        for third, box_3 in singles:
             is_aside = min(box[0] - box_2[2], box_3[0] - box[2]) > -0.02
             if third not in (first, second) and is_aside and holds("between", box, box_2, box_3):
                 flank = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *flank])
     if not options:  # without an obvious relation, the first two objects are close and diagonal
-        (first, box), (second, other) = single[:2]
+        (first, box), (second, other) = singles[:2]
         kinds = ("left_of", "right_of", "above", "below")
         options = {kind: [[first, second]] for kind in kinds if holds(kind, box, other)}
     weights = np.array([{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options])
@@ -256,14 +256,14 @@ def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
 
 def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about a counted group, usually with another object."""
-    several = [group for group in groups if group.count > 1]
-    counted = _sample(several, 1, draft.rng)[0]
-    name = draft.name(counted, exact=True)
+    plural_groups = [group for group in groups if group.count > 1]
+    counted_group = _sample(plural_groups, 1, draft.rng)[0]
+    name = draft.name(counted_group, exact=True)
     number, _, plural = name.partition(" ")
     words: dict[str, str | list[str]] = {"x": [name], "n": number, "plural": plural}
     if draft.chance(0.12):
         return draft.fill(draft.pick(SENTENCES["counted_alone"]), "counting", **words)
-    candidates = several if len(several) > 1 and draft.chance(0.6) else groups
-    other = _sample([group for group in candidates if group is not counted], 1, draft.rng)
+    candidates = plural_groups if len(plural_groups) > 1 and draft.chance(0.6) else groups
+    other = _sample([group for group in candidates if group is not counted_group], 1, draft.rng)
     words["y"] = draft.names(other, exact=True)
     return draft.fill(draft.pick(SENTENCES["counted"]), "counting", **words)

@@ -80,8 +80,8 @@ def _facts(
     objects = [first, second]
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
-        missing = [k.name for k in CLASSES if k.group == group and k.name not in present]
-        other = {"name": str(rng.choice(missing))}
+        absent_names = [k.name for k in CLASSES if k.group == group and k.name not in present]
+        other = {"name": str(rng.choice(absent_names))}
         if kind == "added_object":
             return {"objects": objects}, {"objects": [*objects, other]}
         return {"objects": objects}, {"objects": [first, second | other]}
@@ -118,8 +118,8 @@ def _counts(
     """Returns a fact and the fact with changed counts, equal if two swapped counts are equal."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
-        near = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))
-        return {"objects": objects}, {"objects": [{**first, "count": near}, second]}
+        nearby_count = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))
+        return {"objects": objects}, {"objects": [{**first, "count": nearby_count}, second]}
     if "count" not in second:
         return None
     swapped = [{**first, "count": second["count"]}, {**second, "count": count}]

@@ -151,16 +151,16 @@ def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     sand = jitter((226, 154, 78), rng)
     image, draw = floor(horizon, sand, shade(sand, 1.08), rng, 5)
     for _ in range(2):  # mesas far away
-        x, wide, high = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
-        foot, top = horizon + 3, horizon - high
-        corners = [(x - wide - 9, foot), (x - wide, top), (x + wide, top), (x + wide + 9, foot)]
+        x, reach, height = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
+        foot, top = horizon + 3, horizon - height
+        corners = [(x - reach - 9, foot), (x - reach, top), (x + reach, top), (x + reach + 9, foot)]
         draw.polygon(corners, fill=jitter((176, 92, 60), rng))
     for depth in (0.0, 0.22, 0.48, 0.75):  # dunes with a lit and a shaded flank
         y = horizon + depth * (SIZE - horizon)
-        x, wide = float(rng.uniform(20, SIZE - 20)), float(rng.uniform(90, 150))
+        x, reach = float(rng.uniform(20, SIZE - 20)), float(rng.uniform(90, 150))
         crest = y - float(rng.uniform(8, 22))
-        draw.polygon([(x - wide, y + 16), (x, crest), (x + wide, y + 16)], fill=shade(sand, 1.06))
-        corners = [(x, crest), (x + wide, y + 16), (x + wide * 0.25, y + 16)]
+        draw.polygon([(x - reach, y + 16), (x, crest), (x + reach, y + 16)], fill=shade(sand, 1.06))
+        corners = [(x, crest), (x + reach, y + 16), (x + reach * 0.25, y + 16)]
         draw.polygon(corners, fill=shade(sand, 0.82))
     return image
 
@@ -215,8 +215,8 @@ def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     for row in range(-9, 15):  # crops in rows that meet at the horizon
         foot = row * step
         corners = [(vanish + (foot - vanish) * 0.12, horizon), (foot, SIZE)]
-        far = vanish + (foot + step * 0.5 - vanish) * 0.12
-        corners += [(foot + step * 0.52, SIZE), (far, horizon)]
+        far_x = vanish + (foot + step * 0.5 - vanish) * 0.12
+        corners += [(foot + step * 0.52, SIZE), (far_x, horizon)]
         draw.polygon(corners, fill=shade(crop, 1.0 if row % 2 else 0.92))
     draw.rectangle((0, horizon - 6, SIZE, horizon), fill=jitter((96, 140, 66), rng))
     wood, top = jitter((160, 118, 78), rng), horizon - 14
@@ -275,18 +275,18 @@ def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Im
     image = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3)[0].convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")
     for x in rng.uniform(-20, SIZE, 5).tolist():  # light from above
-        wide, lean = float(rng.uniform(8, 22)), float(rng.uniform(20, 70))
-        corners = [(x, 0), (x + wide, 0), (x + wide * 2 + lean, SIZE), (x + lean, SIZE)]
+        width, lean = float(rng.uniform(8, 22)), float(rng.uniform(20, 70))
+        corners = [(x, 0), (x + width, 0), (x + width * 2 + lean, SIZE), (x + lean, SIZE)]
         draw.polygon(corners, fill=(220, 255, 255, 28))
-    bed = SIZE - int(rng.integers(26, 44))
-    draw.polygon(ridge(bed + 6, 12, 9, rng), fill=jitter((150, 152, 112), rng))
+    bed_top = SIZE - int(rng.integers(26, 44))
+    draw.polygon(ridge(bed_top + 6, 12, 9, rng), fill=jitter((150, 152, 112), rng))
     for x in rng.uniform(0, SIZE, 11).tolist():  # weed
-        high, lean = float(rng.uniform(20, 62)), float(rng.uniform(2, 6))
-        steps = np.linspace(0, high, 12)
+        height, lean = float(rng.uniform(20, 62)), float(rng.uniform(2, 6))
+        steps = np.linspace(0, height, 12)
         sway = x + lean * np.sin(steps / 8)
         line = list(zip(sway.tolist(), (SIZE - 8 - steps).tolist(), strict=True))
         draw.line(line, fill=jitter((34, 120, 74), rng), width=4)
-    for x, y, r in rng.uniform((0, 0, 1.2), (SIZE, bed, 4.5), (34, 3)).tolist():
+    for x, y, r in rng.uniform((0, 0, 1.2), (SIZE, bed_top, 4.5), (34, 3)).tolist():
         draw.ellipse((x - r, y - r, x + r, y + r), outline=(225, 248, 255, 200), width=1)
     return image.convert("RGBA")
 

@@ -75,17 +75,17 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
         horizon = int(rng.integers(104, 132))
     classes = _sample_classes(rng)
     lowest, highest = 38 + 2 * (8 - len(classes)), 98 - 8 * (len(classes) - 4)
-    planned = []
+    plans = []
     for kind, count in classes:
         size = rng.uniform(lowest, highest) if count == 1 else rng.uniform(32, 45)
-        planned.append((kind, count, float(size)))
-    planned.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
+        plans.append((kind, count, float(size)))
+    plans.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
     board, placements = Board(setting, horizon), []
-    for kind, count, size in planned:
-        placed = place_group(kind, count, size, board, rng)
-        if placed is None:
+    for kind, count, size in plans:
+        group = place_group(kind, count, size, board, rng)
+        if group is None:
             return None
-        placements.extend(placed)
+        placements.extend(group)
     placements.sort(key=lambda item: (not item.aloft, item.y + item.size / 2))
     return Layout(setting, time, weather, horizon, tuple(placements), int(rng.integers(2**31)))
 
@@ -97,8 +97,8 @@ def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | Non
     time = str(rng.choice(world.TIMES, p=_TIME_ODDS))
     if setting in world.INDOORS:
         return time, None
-    barred = _NO_WEATHER.get(setting, ())
-    odds = np.array(_WEATHER_ODDS) * [name not in barred for name in world.WEATHERS]
+    impossible = _NO_WEATHER.get(setting, ())
+    odds = np.array(_WEATHER_ODDS) * [name not in impossible for name in world.WEATHERS]
     return time, str(rng.choice(world.WEATHERS, p=odds / odds.sum()))
 
 
@@ -109,10 +109,10 @@ def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
     for is_animal, number in ((True, animals), (False, total - animals)):
         pool = [kind for kind in CLASSES if (kind.group == "animals") == is_animal]
         kinds += [pool[i] for i in rng.choice(len(pool), number, replace=False)]
-    counted = 2 if rng.random() < 0.3 else 1
-    grouped = set(rng.choice(total, counted, replace=False).tolist())
+    group_count = 2 if rng.random() < 0.3 else 1
+    group_indices = set(rng.choice(total, group_count, replace=False).tolist())
     counts = rng.choice([2, 3, 4, 5], size=total, p=[0.30, 0.30, 0.22, 0.18])
-    return [(kind, int(counts[i]) if i in grouped else 1) for i, kind in enumerate(kinds)]
+    return [(kind, int(counts[i]) if i in group_indices else 1) for i, kind in enumerate(kinds)]
 
 
 def place_group(
@@ -130,15 +130,15 @@ def place_group(
             width, height = (2 * offsets.max(0) + size).tolist()
         if width > world.SIZE - 4 or height > world.SIZE - 4:
             continue
-        low, high = height / 2 + 2, world.SIZE - height / 2 - 2
+        min_y, max_y = height / 2 + 2, world.SIZE - height / 2 - 2
         if aloft:
-            high = max(board.horizon - height / 3, low + 1)
+            max_y = max(board.horizon - height / 3, min_y + 1)
         elif board.setting not in world.FLOATING:
-            low = max(low, board.horizon + 8 - size / 2 + (height - size) / 2)
-        if low > high:
+            min_y = max(min_y, board.horizon + 8 - size / 2 + (height - size) / 2)
+        if min_y > max_y:
             continue
         x = rng.uniform(width / 2 + 2, world.SIZE - width / 2 - 2)
-        y = rng.uniform(low, high)
+        y = rng.uniform(min_y, max_y)
         if board.fits(x, y, width, height):
             board.take(x, y, width, height)
             members = []

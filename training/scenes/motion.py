@@ -142,8 +142,8 @@ def _moved(base: Placement, kind: str, done: float) -> Placement | None:
     """Returns the placement at the share `done` of an action: below 0 before, above 1 after it."""
     if (done <= 0 and kind in _HIDDEN_BEFORE) or (done >= 1 and kind in _HIDDEN_AFTER):
         return None
-    during = 0 < done < 1
-    if kind in PASSING and not during:
+    is_during = 0 < done < 1
+    if kind in PASSING and not is_during:
         return base
     if kind == "vanishes":
         return None
@@ -178,13 +178,13 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
 
     Raises RuntimeError if the objects did not fit into the image in any attempt.
     """
-    shared = scene_generator(seed, split, index // 2, _PAIR_ATTEMPT)
+    pair_rng = scene_generator(seed, split, index // 2, _PAIR_ATTEMPT)
     second_twin = index % 2 == 1
-    actors = _actors(shared, swapped=second_twin)
-    free = [kind for kind in CLASSES if kind not in [actor.kind for actor in actors]]
-    mover = free[int(shared.integers(len(free)))]
+    actors = _actors(pair_rng, swapped=second_twin)
+    pool = [kind for kind in CLASSES if kind not in [actor.kind for actor in actors]]
+    mover = pool[int(pair_rng.integers(len(pool)))]
     kinds = [kind for kind in LASTING if kind != "takes_off" or mover.aloft]
-    action = kinds[int(shared.integers(len(kinds)))]
+    action = kinds[int(pair_rng.integers(len(kinds)))]
     if second_twin:
         action = OPPOSITE[action]
     for attempt in range(_ATTEMPTS):
@@ -206,10 +206,10 @@ def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
     for side, (class_index, start, deed) in enumerate(zip(kinds, starts, deeds, strict=True)):
         kind, action = CLASSES[class_index], PASSING[deed]
         size = float(rng.uniform(54, 76))
-        high = action in ("passes_right", "passes_left", "flashes") and kind.aloft
-        y = float(rng.uniform(38, 78) if high else rng.uniform(148, 178))
+        in_sky = action in ("passes_right", "passes_left", "flashes") and kind.aloft
+        y = float(rng.uniform(38, 78) if in_sky else rng.uniform(148, 178))
         x = float(rng.uniform(46, 92) if side == 0 else rng.uniform(132, 178))
-        actors.append(replace(_object(rng, kind, x, y, size, high), deed=Action(action, start)))
+        actors.append(replace(_object(rng, kind, x, y, size, in_sky), deed=Action(action, start)))
     return actors
 
 
@@ -236,14 +236,14 @@ def _draw(
     for actor in actors:
         if actor.deed and actor.deed.kind not in _VISITS:
             board.take(actor.x, actor.y, actor.size, actor.size)
-    free = [kind for kind in CLASSES if kind not in (mover, *(actor.kind for actor in actors))]
-    kinds = [free[i] for i in rng.choice(len(free), int(rng.integers(2, 4)), replace=False)]
+    pool = [kind for kind in CLASSES if kind not in (mover, *(actor.kind for actor in actors))]
+    kinds = [pool[i] for i in rng.choice(len(pool), int(rng.integers(2, 4)), replace=False)]
     others = list[MovingObject]()
     for kind in [mover, *kinds] if change is None else kinds:
-        placed = place_group(kind, 1, float(rng.uniform(46, 66)), board, rng)
-        if placed is None:
+        group = place_group(kind, 1, float(rng.uniform(46, 66)), board, rng)
+        if group is None:
             return None
-        (place,) = placed
+        (place,) = group
         others.append(_object(rng, kind, place.x, place.y, place.size, place.aloft))
     start, passed_index = int(rng.integers(2, 10)), None
     if change is None:

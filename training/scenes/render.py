@@ -89,12 +89,12 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
     layouts = clip.layouts
     start, end = (backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
     for number in range(FRAMES):
-        changed = 0.0
+        progress = 0.0
         if clip.change is not None:
-            changed = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
-        canvas = Image.blend(start, end, changed) if changed else start.copy()
+            progress = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
+        canvas = Image.blend(start, end, progress) if progress else start.copy()
         indices, placements = zip(*clip.placements(number), strict=True)
-        layout = replace(layouts[changed >= 0.5], placements=placements)
+        layout = replace(layouts[progress >= 0.5], placements=placements)
         instances, outlines = compose(canvas, layout)
         image = weather_front(canvas, layout, np.random.default_rng((clip.seed, number)))
         visible = [0.0] * len(clip.objects)
@@ -121,7 +121,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         for place, image in zip(layout.placements, sprites, strict=True)
     ]
     _cast_shadows(canvas, layout, sprites, corners)
-    measured = []
+    outlines = []
     for index, (image, corner) in enumerate(zip(sprites, corners, strict=True), 1):
         pixels = np.asarray(image).astype(np.float32)
         colors = pixels[..., :3] * light
@@ -136,9 +136,9 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         if len(rows):
             left, top = int(columns.min()), int(rows.min())
             box = (left, top, int(columns.max()) + 1, int(rows.max()) + 1)
-        measured.append((box, int(solid.sum()), len(rows)))
-    counts = np.bincount(instances.ravel(), minlength=len(measured) + 1)[1:].tolist()
-    return instances, [Outline(*part, n) for part, n in zip(measured, counts, strict=True)]
+        outlines.append((box, int(solid.sum()), len(rows)))
+    counts = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:].tolist()
+    return instances, [Outline(*part, n) for part, n in zip(outlines, counts, strict=True)]
 
 
 @lru_cache(maxsize=256)
@@ -163,8 +163,8 @@ def _cast_shadows(
         if place.aloft:
             continue
         x, foot = (left + image.width / 2) / 2, (top + image.height * 0.93) / 2
-        wide = place.size * 0.2
-        draw.ellipse((x - wide, foot - wide * 0.28, x + wide, foot + wide * 0.28), fill=120)
+        radius = place.size * 0.2
+        draw.ellipse((x - radius, foot - radius * 0.28, x + radius, foot + radius * 0.28), fill=120)
     soft = mask.filter(ImageFilter.BoxBlur(1)).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
     canvas.paste((10, 14, 24), (0, 0, SIZE, SIZE), soft)
 
