@@ -178,7 +178,7 @@ class Runtime:
             raise ValueError(f"the pack {self.info.name} {fault}; {advice}")
 
     def start_image_encoder(self) -> None:
-        """Starts the pack's image encoder; PackError if it does not load, ValueError for none."""
+        """Starts the image encoder; PackError if it does not load, ValueError if there is none."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 
@@ -228,7 +228,7 @@ class Runtime:
     def token_features(
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
-        """Encodes token ids (B, M) int64, padded with 0; `lengths` (B,) int64 count the tokens."""
+        """Encodes token ids (B, M) int64, padded with 0; `lengths` (B,) int64 counts the tokens."""
         self.methods[method]  # raises for an unknown method
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
@@ -253,7 +253,10 @@ class Runtime:
 
     @torch.no_grad()
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
-        """Turns texts into views (B, V, D), with `attention` also maps (B, V, M)."""
+        """Turns texts into views (B, V, D), with maps (B, V, M) if `attention`.
+
+        See `text_features` for M and errors.
+        """
         head = self.methods[method]
         features, mask = self.text_features(texts, method)
         return self.in_batches(head.encode_text, features, mask, attention)

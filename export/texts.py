@@ -142,7 +142,7 @@ class Tokens:
 
 
 class TextReader:
-    """Splits each text into at most `max_length` tokens; `size` is that of the vocabulary."""
+    """Splits each text into at most `max_length` tokens; `size` is the vocabulary's size."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self._tokenizer, self._max_length = tokenizer, max_length

@@ -96,7 +96,7 @@ class AVSEConfig:
                 f"temperature {self.temperature} above 0"
             )
         if self.match == "mean" and self.sampled_features:
-            raise ValueError('match "mean" is not offered with sampled_features')
+            raise ValueError('match "mean" does not support sampled_features; choose another')
 
     @property
     def width(self) -> int:
@@ -128,7 +128,7 @@ class AVSE(Method):
         parts = config.views if config.sampled_features else 1
         view_dim, remainder = divmod(image_dim, parts)
         if remainder:
-            raise ValueError(f"{config.views} views side by side cannot be {image_dim} wide")
+            raise ValueError(f"width {image_dim} is not a multiple of {config.views} views")
         self.project_image = FeatureProjection(view_dim, config.embed_dim)
         self.pool_image = build_pooling("gpo", released=config.released_gpo)
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)

@@ -190,19 +190,19 @@ class LateInteraction(ElementMethod):
             cosines = cosines.unflatten(0, present.shape)  # (B_img, V, b * W')
             if not present.all():
                 cosines = cosines.masked_fill(~present[..., None], -torch.inf)
-            best = cosines.amax(dim=1).masked_fill(~present.any(dim=1, keepdim=True), 0.0)
-            real = _is_present(words).to(best.dtype)  # (b, W')
-            total = (best.unflatten(1, real.shape) * real).sum(dim=2)  # (B_img, b)
-            scores.append(total / real.sum(dim=1).clamp_min(1.0))
+            best_cosines = cosines.amax(dim=1).masked_fill(~present.any(dim=1, keepdim=True), 0.0)
+            weights = _is_present(words).to(cosines.dtype)  # (b, W')
+            total = (best_cosines.unflatten(1, weights.shape) * weights).sum(dim=2)  # (B_img, b)
+            scores.append(total / weights.sum(dim=1).clamp_min(1.0))
         return torch.cat(scores, dim=1)
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
         """See `ElementMethod.weights`: 1 / (number of words) at each word's best cell, else 0."""
         absent = ~_is_present(cells)[..., None]  # (..., V, 1)
-        best = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
-        real = _is_present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
-        share = real / real.sum(dim=-1, keepdim=True).clamp_min(1.0)
-        return torch.zeros_like(cosines).scatter(-2, best, share.expand_as(best))
+        cell = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
+        present = _is_present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
+        share = present / present.sum(dim=-1, keepdim=True).clamp_min(1.0)
+        return torch.zeros_like(cosines).scatter(-2, cell, share.expand_as(cell))
 
 
 def _is_present(views: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ def _are_equal(a: Tensor, b: Tensor) -> bool:
 
 
 def build_pooling(kind: str, count: int = 20, *, released: bool = False) -> RankPooling:
-    """Builds one of `POOLINGS`; `count` is K of "kmax", `released` is that of `GPO`."""
+    """Builds one of `POOLINGS`; `count` is K of "kmax"; for `released` see `GPO`."""
     require_choice("pooling", kind, POOLINGS)
     return GPO(released=released) if kind == "gpo" else FixedPooling(kind, count)
 

@@ -104,10 +104,10 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
     if the file is missing, empty, too large, not a regular file, or outside `root`.
     """
     try:
-        real = Path(os.path.realpath(path, strict=True))
-        if root is not None and not real.is_relative_to(root):
+        target = Path(os.path.realpath(path, strict=True))
+        if root is not None and not target.is_relative_to(root):
             raise outside(name)
-        file = open(real, "rb", opener=lambda p, flags: os.open(p, flags | _FLAGS))  # noqa: SIM115
+        file = open(target, "rb", opener=lambda p, flags: os.open(p, flags | _FLAGS))  # noqa: SIM115
         status = os.fstat(file.fileno())  # of the open file, which cannot be replaced now
     except (OSError, ValueError) as error:
         raise unreadable(name, error) from None
@@ -221,12 +221,12 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
     in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
-    allowed = _SLOW_PIXELS if in_python else MAX_PIXELS
-    if pixels > allowed:
+    max_pixels = _SLOW_PIXELS if in_python else MAX_PIXELS
+    if pixels > max_pixels:
         kind = f" of this kind of {image.format}" if in_python else ""
         raise ImageError(
             f"{name} has {image.width} x {image.height} pixels, more than the "
-            f"{allowed // 10**6} million allowed{kind}; make it smaller"
+            f"{max_pixels // 10**6} million allowed{kind}; make it smaller"
         )
     # later frames of a GIF may be larger than its header says
     width, height = max(image.width, gif_width), max(image.height, gif_height)

@@ -88,7 +88,7 @@ class Points:
         # the folder of the image files on this machine; None if the address names none
         self.pictures = Path(options["pictures"]).expanduser() if options else None
         if self.pictures is not None and not self.pictures.is_dir():
-            raise ValueError(f"pictures={self.pictures} is not a folder on this machine")
+            raise ValueError(f"pictures={self.pictures} is not a local folder; check the path")
         if QdrantClient is None:
             raise ValueError(
                 "a gallery in Qdrant needs the package qdrant-client, which is not installed; "

@@ -215,7 +215,7 @@ def from_folder(folder: Path) -> Collection:
     links to files outside, are refused later. Raises FileNotFoundError without a folder or image.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
+        raise FileNotFoundError(f"there is no folder {folder}; check the path")
     root, images, left_out = folder.resolve(), list[CollectionImage](), list[Refusal]()
     for name, path in sorted(_files(root, left_out)):
         if suffix_of(name) == ".zip":
@@ -278,10 +278,10 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
         folder, folders, names = next(os.walk(pending.pop(), onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
-            real = os.path.realpath(path)
-            if real == path:  # neither a link nor a junction of Windows
+            real_path = os.path.realpath(path)
+            if real_path == path:  # neither a link nor a junction of Windows
                 pending.append(path)
-            elif not Path(real).is_relative_to(root):
+            elif not Path(real_path).is_relative_to(root):
                 left_out.append(Refusal(printable(path), str(outside(printable(path)))))
         for name in names:
             if not name.startswith(".") and suffix_of(name) in SUFFIXES | {".zip"}:

@@ -64,8 +64,8 @@ def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
     """
-    fewest = MIN_FRAMES if frames_per_set == 1 else frames_per_set
-    count = min(MAX_FRAMES, max(fewest, math.ceil(length)))
+    min_frames = MIN_FRAMES if frames_per_set == 1 else frames_per_set
+    count = min(MAX_FRAMES, max(min_frames, math.ceil(length)))
     return [(slot + 0.5) * length / count for slot in range(count)]
 
 

@@ -68,8 +68,8 @@ class Uploads(dict[str, Upload]):
                 raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
             size = sum(other.size for other in self.values()) + len(content)
             count = sum(len(other.files) for other in self.values())
-            free = shutil.disk_usage(upload.folder).free - len(content)
-            if size > ALL_BYTES or count >= ALL_FILES or free < SPARE_BYTES:
+            free_bytes = shutil.disk_usage(upload.folder).free - len(content)
+            if size > ALL_BYTES or count >= ALL_FILES or free_bytes < SPARE_BYTES:
                 raise Refusal(503, "there is no room for more files; try again in some minutes", 60)
             path = upload.folder / f"{len(upload.files):04}"
             path.write_bytes(content)
@@ -99,8 +99,8 @@ class Uploads(dict[str, Upload]):
                 return [oldest] if ages[oldest] > YOUNG_SECONDS else []
             sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
         if sizes:
-            free = shutil.disk_usage(tempfile.gettempdir()).free
-            if sum(sizes.values()) > ALL_BYTES or free < SPARE_BYTES:
+            free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
+            if sum(sizes.values()) > ALL_BYTES or free_bytes < SPARE_BYTES:
                 keys.append(max(sizes, key=lambda key: sizes[key]))
         return keys
 

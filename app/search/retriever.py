@@ -226,7 +226,7 @@ class Retriever:
         return self.runtime.reader.read(self.reworded(text))
 
     def reworded(self, text: str) -> str:
-        """Replaces unknown words of a text by known ones, where the pack has such words."""
+        """Replaces unknown words of a text by the known words that `read_word` suggests."""
         tokens, text = self.runtime.reader.read(text), text.strip()
         return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
 

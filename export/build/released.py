@@ -124,7 +124,7 @@ def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
         if name == "-" or name.endswith(_COUNTER):
             continue
         if not state.setdefault(name, value).equal(value):  # a release may store a weight twice
-            raise ValueError(f"{path}: {key} and another copy of {name} differ")
+            raise ValueError(f"{path}: {key} and another copy of {name} differ; check --from")
     details = {"sha256": sha256_of(path), "options": options, "stored": stored}
     return Checkpoint(path, state, check(Options, options, f"{path}: options"), details)
 

@@ -136,7 +136,7 @@ def load_gallery(path: Path, check_files: bool = True) -> GalleryInfo:
     gallery = replace(index, images=tuple(images), folder=folder)
     for file in gallery.files if check_files else ():
         if not (folder / file).is_file():
-            raise FileNotFoundError(f"the gallery {folder} lacks {file}, which its {INDEX} names")
+            raise FileNotFoundError(f"{folder} lacks {file}, which {INDEX} names; copy it again")
     return gallery
 
 

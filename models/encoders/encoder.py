@@ -35,7 +35,7 @@ class TextEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Encodes ids (B, L) int64, 0 beyond each text's length, into features (B, L, d).
+        """Encodes token ids (B, L) int64, padded with 0, into features (B, L, d), 0 on padding.
 
-        `lengths` is (B,) int64 in 1..L; features of padded positions are 0.
+        `lengths` (B,) int64 counts the tokens of each text, 1..L.
         """

@@ -199,9 +199,9 @@ class BertTextEncoder(TextEncoder):
         self.max_length = int(self.model.config.max_position_embeddings) - offset
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        real = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
-        hidden: Tensor = self.model(ids, attention_mask=real.long()).last_hidden_state  # (B, L, d)
-        return hidden * real[..., None]
+        mask = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        hidden: Tensor = self.model(ids, attention_mask=mask.long()).last_hidden_state  # (B, L, d)
+        return hidden * mask[..., None]
 
 
 class CLIPTextEncoder(TextEncoder):
@@ -219,11 +219,11 @@ class CLIPTextEncoder(TextEncoder):
         self.max_length = int(self.model.config.max_position_embeddings)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        real = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
-        hidden: Tensor = self.model(ids, attention_mask=real.long()).last_hidden_state  # (B, L, h)
+        mask = lengths_to_mask(lengths, ids.shape[1])  # (B, L)
+        hidden: Tensor = self.model(ids, attention_mask=mask.long()).last_hidden_state  # (B, L, h)
         if self.projection is not None:
             hidden = self.projection(hidden)
-        return hidden * real[..., None]
+        return hidden * mask[..., None]
 
 
 class SiglipTextEncoder(TextEncoder):
@@ -245,8 +245,8 @@ class SiglipTextEncoder(TextEncoder):
         output = self.model(self.padded(ids, lengths))
         tokens = self.model.head(output.last_hidden_state)[:, :longest]  # (B, L, d)
         positions = torch.arange(longest, device=ids.device)
-        last = (positions == lengths[:, None] - 1)[..., None]  # (B, L, 1)
-        features = torch.where(last, output.pooler_output[:, None], tokens)
+        is_last = (positions == lengths[:, None] - 1)[..., None]  # (B, L, 1)
+        features = torch.where(is_last, output.pooler_output[:, None], tokens)
         return features * lengths_to_mask(lengths, longest)[..., None]
 
     def padded(self, ids: Tensor, lengths: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ def open_regions(folder: Path, name: str) -> Split:
 
 def _captions(path: Path) -> list[str]:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}, the captions of the features")
+        raise FileNotFoundError(f"there is no {path}; add the captions of the features")
     lines = path.read_text("utf-8").splitlines() or [""]
     empty = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
     if empty is not None:

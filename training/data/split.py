@@ -87,7 +87,7 @@ class Split:
             raise ValueError(f"{len(self.captions)} captions, but {len(self.image_of)} image rows")
         max_image = int(self.image_of.max()) if len(self.image_of) else -1
         if not 0 <= max_image < self.image_count:
-            raise ValueError(f"captions name image {max_image} of {self.image_count} images")
+            raise ValueError(f"image rows must be 0 to {self.image_count - 1}, not {max_image}")
 
     @property
     def image_count(self) -> int:
@@ -208,7 +208,8 @@ class Clips:
         self._width = widths[0]
         for path, width in zip(paths, widths, strict=True):
             if width != self._width:
-                raise ValueError(f"{path} has {width} numbers a frame, {paths[0]} {self._width}")
+                expected = f"{paths[0]} has {self._width}; encode all frames alike"
+                raise ValueError(f"{path} has {width} numbers a frame, but {expected}")
         self.lengths = self._totals = np.array(counts, np.int64)
 
     @property
