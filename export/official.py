@@ -66,7 +66,7 @@ class ImageSide(NamedTuple):
 
 
 def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
-    """VSE-infinity: reads images if the checkpoint has a CNN, otherwise region features."""
+    """Converts VSE-infinity over images if the checkpoint has a CNN, otherwise over regions."""
     settings, state = checkpoint.options, checkpoint.state
     if settings.no_imgnorm or settings.no_txtnorm:
         norms = f"no_imgnorm={settings.no_imgnorm} and no_txtnorm={settings.no_txtnorm}"
@@ -88,14 +88,14 @@ def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSid
 
 
 def convert_mv_vse(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSide:
-    """MV-VSE: reads region features; a linear map and max pooling for each view."""
+    """Converts MV-VSE over region features: a linear map and max pooling for each view."""
     embed_dim, image_dim = checkpoint.shape("method.project_image.0.linear.weight")
     views = checkpoint.count("method.project_image.")
     return ImageSide({"embed_dim": embed_dim, "views": views, "aggregator": "released"}, image_dim)
 
 
 def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
-    """PVSE: a ResNet, and PIE-Nets over its cells or over the frames of a clip.
+    """Converts PVSE: a ResNet, and PIE-Nets over its cells or over the frames of a clip.
 
     In the models of clips (MRW, TGIF), the ResNet computes one feature of each frame, and an image
     is a clip of one frame. The release repeats the last frame of a short clip; this code does not.
@@ -120,7 +120,7 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
 
 
 def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
-    """AVSE: a ViT over two samples of the patches, and blocks matched by MaxSim."""
+    """Converts AVSE: a ViT over two samples of the patches, and blocks matched by MaxSim."""
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     image = SampledViT(config, None if options.centres is None else tuple(options.centres))

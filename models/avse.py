@@ -255,18 +255,18 @@ class AVSE(Method):
         return mask & (offsets >= drop_counts[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Scores (V, B_img, B_txt) of single views: Eq. (2) over the blocks of one view.
+        """Returns scores (V, B_img, B_txt) of single views: Eq. (2) over the blocks of one view.
 
         Their maximum is at most the score, which may use another view for each text block.
         """
         return self._match(images, texts, images.embeddings.shape[1])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Scores (B_img, B_txt), Eq. (2): the sum of the plan's maxima for all text blocks."""
+        """Returns scores (B_img, B_txt), Eq. (2): sums of the plan's maxima for all text blocks."""
         return self._match(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
-        """The width of a block: images with a high cosine of any two blocks become candidates."""
+        """Returns the width of a block: one block with a high cosine makes an image a candidate."""
         return self.block_dim
 
     @property
@@ -337,7 +337,7 @@ class AVSE(Method):
 
 
 def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
-    """Affinities, Eq. (1): (B_img, p, d2), (q, B_txt, d2) -> (p, q, B_img, B_txt)."""
+    """Computes affinities, Eq. (1): (B_img, p, d2), (q, B_txt, d2) -> (p, q, B_img, B_txt)."""
     columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
     if columns.shape[1] <= _FEW_COLUMNS:  # a single product would read the rows twice
         products = torch.bmm(visual, columns.expand(len(visual), -1, -1))

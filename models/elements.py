@@ -155,7 +155,7 @@ class SCAN(ElementMethod):
         return self._attend(cosines, cells, words)
 
     def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
-        """Weights (..., S, Q) of Q queries (..., Q, D) that attend to S elements, Eqs. (1)-(4)."""
+        """Returns weights (..., S, Q) of S elements for Q queries (..., Q, D), Eqs. (1)-(4)."""
         sources = _is_present(source)[..., None]  # (..., S, 1)
         queries = _is_present(query)[..., None, :]  # (..., 1, Q)
         positive = cosines.clamp_min(0.0)

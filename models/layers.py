@@ -114,11 +114,11 @@ def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> n
 
 
 def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Tensor:
-    """Size augmentation (VSE-infinity, section 3.3): drops elements of each set at random.
+    """Drops elements of each set at random: size augmentation, VSE-infinity, section 3.3.
 
-    Drops each element of a mask (B, N) bool with probability `rate`, 0 <= rate < 1 (paper: 0.2),
-    but at least one element of each set remains. `keep_first` always keeps the first element, for
-    sets that begin with a summary ([CLS]).
+    Each element of the mask (B, N) bool is dropped with probability `rate`, 0 <= rate < 1 (paper:
+    0.2), but at least one element of each set remains. `keep_first` always keeps the first element,
+    for sets that begin with a summary ([CLS]).
     """
     if rate == 0.0:
         return mask

@@ -131,14 +131,14 @@ class Method(nn.Module, ABC):
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Inner products (V, B_img, B_txt) of image views with the text views of `pair_weights`."""
+        """Returns products (V, B_img, B_txt) of image views and text views, see `pair_weights`."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
         return pairs.amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Scores (B_img, B_txt), higher is better: the sum of views that add up, or the maximum."""
+        """Returns scores (B_img, B_txt), higher is better: the sum or the maximum over views."""
         scores = self.view_scores(images, texts)  # (V, B_img, B_txt)
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
@@ -169,7 +169,7 @@ class Method(nn.Module, ABC):
         return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:
-        """The width of a row in nearest-neighbour search: one view, a block of it, or all views.
+        """Returns the width of a row in nearest-neighbour search: a block, a view, or all views.
 
         The search reads views (V, D) as rows (V * D / row_dim, row_dim).
         """

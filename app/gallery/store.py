@@ -96,7 +96,7 @@ class Store:
         ]
 
     def load(self, space: str, keys: Iterable[Key]) -> Vectors:
-        """Loads the vectors (n, d) float32 of those keys that a space contains."""
+        """Loads the vectors (n, d) float32 of the keys that a space contains."""
         columns = "key, rows, data FROM vectors WHERE space = ? AND key"
         rows = self._select(columns, keys, _number(space))
         return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}

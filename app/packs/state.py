@@ -163,7 +163,7 @@ class AppState:
         return [dict(zip(("key", "kind", "title", "pictures"), row, strict=True)) for row in rows]
 
     def sends_files(self, collection: str) -> bool:
-        """Returns True if original files may be sent; the owner's are not sent to visitors."""
+        """Returns True if files may be sent; the owner's files are not sent to visitors."""
         return self.private or collection not in self._collections
 
     def open_collection(self, place: str) -> str:
@@ -288,7 +288,7 @@ class AppState:
                 self._close(key)
 
     def close(self) -> None:
-        """Stops opening and reading, deletes uploads, and waits until the other reading ends."""
+        """Stops opening and reading, deletes uploads, and waits for the last steps of reading."""
         with self._lock:
             for key in list(self.uploads):
                 self._close(key)

@@ -109,7 +109,7 @@ def describe_file(path: Path) -> FileInfo:
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """Returns pack.json's entry for a gallery; `images`: their SHA-256 and size, if known."""
+    """Returns pack.json's entry for a gallery; `images` is SHA-256 and size, if known."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:

@@ -61,7 +61,7 @@ class _VisionTransformer(ImageEncoder):
     model: Any
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Rows and columns of patches; raises ValueError if the network expects another size."""
+        """Returns rows and columns of patches; ValueError if the network expects another size."""
         config = self.model.config
         if size != config.image_size:
             raise ValueError(

@@ -165,7 +165,7 @@ def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e) with an additive mask."""
+    """Returns attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e); adds `mask`."""
     products = query @ keys.transpose(2, 3) * query.shape[3] ** -0.5
     return (products if mask is None else products + mask).softmax(dim=-1)
 

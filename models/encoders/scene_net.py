@@ -85,7 +85,7 @@ class SceneNet(ImageEncoder):
 
 
 def _shares(cells: int, parts: int) -> Tensor:
-    """Weights (parts, cells) that average `cells` cells over each of `parts` equal parts."""
+    """Returns weights (parts, cells) that average cells over each of `parts` equal parts."""
     edges = torch.arange(parts + 1) * (int(cells) / parts)
     start, end = edges[:-1, None], edges[1:, None]
     index = torch.arange(int(cells))

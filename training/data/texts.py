@@ -108,7 +108,7 @@ class TokenTable:
         return self.ids[index, : lengths.max()], lengths
 
     def numbered(self, first: int) -> "TokenTable":
-        """Returns a copy with rows of a table of token features, from `first` + 1, as ids."""
+        """Returns a copy whose ids count all tokens from `first` + 1, as rows of token features."""
         table = copy.copy(self)
         is_token = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
         table.ids = np.zeros_like(self.ids)

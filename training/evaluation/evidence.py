@@ -254,7 +254,7 @@ def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.
 
 
 def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -> dict[str, float]:
-    """Measures evidence over time: does it peak in a frame that shows the named objects?
+    """Measures how often evidence over time peaks in a frame that shows the named objects.
 
     Captions and words count only if their objects are visible in some frames but not in all.
     Features are (N_img, frames, d). Returns in percent `moment_pointing` (the frame with the most
