@@ -194,27 +194,27 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def summary(data: Path) -> Iterator[str]:
     """Yields lines that describe a folder; raises the errors of `open_split`."""
-    names, optional = ["train"], ["val", "test"]
+    names, optional_names = ["train"], ["val", "test"]
     has_features = holds_features(data)
     kind = "ready-made features" if has_features else "rendered scenes"
     if not (has_features or (data / "train").is_dir()) and photographs.find_captions(data):
         path, entries = photographs.read_folder(data)
         names += sorted({str(image.split) for image in entries} - {"train"})
-        optional = []
+        optional_names = []
         kind = f"photographs, captions in {path.name}"
     splits: dict[str, Split] = {}
-    for name in (*names, *optional):
+    for name in (*names, *optional_names):
         try:
             splits[name] = open_split(data, name)
         except FileNotFoundError:
-            if name not in optional:
+            if name not in optional_names:
                 raise
     yield f"{data}: {kind}"
     for name, split in splits.items():
-        longest = max(len(caption.split()) for caption in split.captions)
+        max_words = max(len(caption.split()) for caption in split.captions)
         images, captions = split.image_count, len(split.captions)
         counts = f"{images:7,} images {captions:8,} captions, {captions / images:.1f} each"
-        yield f"  {name:5} {counts}, of at most {longest} words"
+        yield f"  {name:5} {counts}, of at most {max_words} words"
     if "val" not in splits:
         yield 'training needs a split "val"; add it, or remove the column split'
     texts = splits["train"].captions

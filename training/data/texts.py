@@ -188,8 +188,8 @@ def _build_bigru(
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
     """Builds a BiGRU and a tokenizer over the words of captions; also returns their metadata."""
     if config.arch != "bigru":
-        needed = "text.source: a Hugging Face folder or a Hub id"
-        raise ValueError(f'text.arch "{config.arch}" needs {needed}')
+        requirement = "text.source: a Hugging Face folder or a Hub id"
+        raise ValueError(f'text.arch "{config.arch}" needs {requirement}')
     if config.vectors and not Path(config.vectors).is_file():
         advice = "fetch it, or leave text.vectors empty for random word embeddings"
         raise FileNotFoundError(f"there is no word vectors file {config.vectors}; {advice}")

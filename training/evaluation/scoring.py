@@ -58,9 +58,9 @@ def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.nd
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
-            needed = f"ready-made features of {dim} numbers a region"
+            requirement = f"ready-made features of {dim} numbers a region"
             advice = "name a folder of features (training/data/precomputed.py)"
-            raise ValueError(f"{source} holds images, but the pack reads {needed}; {advice}")
+            raise ValueError(f"{source} holds images, but the pack reads {requirement}; {advice}")
         if (width := data.features.shape[2]) != dim:
             widths = f"features of {width} numbers a region, but the pack reads {dim}"
             advice = "name a folder of the features that it was trained on"

@@ -99,8 +99,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         if len(self.train.features):
             return self.train.features.shape[2], self.train.summary_token
         if not source:
-            needed = "backbone must name an image encoder: --set backbone=..."
-            raise ValueError(f"{self.train.folder.parent} holds images, so {needed}")
+            requirement = "backbone must name an image encoder: --set backbone=..."
+            raise ValueError(f"{self.train.folder.parent} holds images, so {requirement}")
         refuse_missing(source, "backbone")
         self.backbone = sources.describe_image_source(source)
         if self.config.backbone_frozen:

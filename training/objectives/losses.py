@@ -181,8 +181,8 @@ class MultiView(Triplet):
         view_scores, cost = method.view_scores(images, texts), self.cost_at(epoch)  # (K, B, B)
         if epoch < self.anneal_epochs:
             weights = (_FINAL_SHARPNESS * epoch / self.anneal_epochs * view_scores).softmax(dim=0)
-            shared = (weights * view_scores).sum(dim=0)  # (B, B)
-            return {"shared": pair_costs(shared, positives, cost).sum()}
+            mean_scores = (weights * view_scores).sum(dim=0)  # (B, B)
+            return {"shared": pair_costs(mean_scores, positives, cost).sum()}
         if self.loss == "released":
             upper, lower = released_losses(view_scores, positives, cost)
             return {"upper": self.lam * upper, "lower": (1 - self.lam) * lower}
@@ -191,8 +191,8 @@ class MultiView(Triplet):
         share = {"mix": self.lam, "max": 1.0}.get(self.loss, 0.0)
         terms = {}
         if share:
-            best = view_scores.amax(dim=0)  # s*, Eq. (6)
-            terms["max"] = share * pair_costs(best, positives, cost).sum()  # Eq. (9)
+            best_scores = view_scores.amax(dim=0)  # s*, Eq. (6)
+            terms["max"] = share * pair_costs(best_scores, positives, cost).sum()  # Eq. (9)
         if share < 1:
             up = upper_bound_loss(view_scores, positives, cost, rough=self.loss == "rough").sum()
             terms["up"] = (1 - share) * up  # Eq. (15)
