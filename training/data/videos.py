@@ -116,7 +116,7 @@ def _check_entries(path: Path, entries: _Entries) -> _Entries:
         for number, (clip, sentence, split) in enumerate(entries, 1):  # noqa: B007
             line = " ".join(sentence.split())
             if not line or Path(clip).name != clip:
-                raise ValueError(f"{clip!r:.60} is not a file name, or {line!r:.60} is empty")
+                raise ValueError(f"clip {clip!r:.60} or sentence {line!r:.60} is not valid")
             yield clip, line, split
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         reason = f"cannot be read ({type(error).__name__}: {error})"

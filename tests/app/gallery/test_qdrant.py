@@ -270,5 +270,5 @@ def test_wrong_addresses() -> None:
         with pytest.raises(ValueError, match="QDRANT_API_KEY") as refusal:
             Points(text)
         assert "secret" not in str(refusal.value)
-    with pytest.raises(ValueError, match="is not a folder"):
+    with pytest.raises(ValueError, match="is not a local folder"):
         Points("qdrant://host/name?pictures=/nowhere")
