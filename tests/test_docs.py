@@ -116,12 +116,15 @@ def check_walk(walk: str, act: Callable[[], Any]) -> None:
 
 def test_the_page_on_deployment_states_the_limits() -> None:
     page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
-    each = f"{gradio_queue.MAX_UNFETCHED_EACH} per client that are younger than"
+    age, each = gradio_queue.UNFETCHED_SECONDS, gradio_queue.MAX_UNFETCHED_EACH
     for limit in (
-        f"{access.RATE:g} a second, burst {access.BURST:g}, {access.MAX_OPEN} open",
-        f"| {adapter.MAX_WAITING}; at most one per core",
-        f"| {gradio_queue.MAX_UNFETCHED}; {each} {gradio_queue.UNFETCHED_SECONDS:g} s",
-        f"| {MAX_RETRIEVERS}; {MAX_FOLDERS} |",
+        f"| {access.RATE:g} a second, after a pause a burst of {access.BURST:g} |",
+        f"| open requests per client | {access.MAX_OPEN} |",
+        f"| waiting and running requests | {adapter.MAX_WAITING} |",
+        f"| unfetched answers in Gradio's queue | {gradio_queue.MAX_UNFETCHED} |",
+        f"| unfetched answers per client, younger than {age:g} s | {each} |",
+        f"| collections in memory, without uploads | {MAX_RETRIEVERS} |",
+        f"| folders and archives that the owner opened | {MAX_FOLDERS} |",
         f"over {scan.MAX_ENTRIES:,} entries",
     ):
         assert limit in page, limit
