@@ -105,12 +105,9 @@ def _save_clip(folder: Path, first: bool, vision: dict[str, Any], seed: int) -> 
         tokenizer.save_pretrained(folder)
         return
     assert len(list(folder.glob("model-*.safetensors"))) > 1
-    square = {"height": size, "width": size}
-    crop = {**CROP, "crop_size": square, "size": {"shortest_edge": size}}
-    save_processor(folder, "CLIPImageProcessor", crop)
-    write(folder / "vocab.json", vocabulary)
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
-    (folder / "merges.txt").write_text("\n".join(lines), "utf-8")
+    sizes = {"crop_size": {"height": size, "width": size}, "size": {"shortest_edge": size}}
+    save_processor(folder, "CLIPImageProcessor", {**CROP, **sizes})
+    models.BPE(vocabulary, merges).save(str(folder))  # vocab.json and merges.txt
     write(folder / "tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"})
 
 
@@ -118,9 +115,8 @@ def _save_siglip(folder: Path, tokenizer: Tokenizer, vision: dict[str, Any], see
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 64}
     config = {"text_config": {**_LAYERS, **sizes}, "vision_config": vision}
     spread(_build("SiglipModel", config, seed)).save_pretrained(folder)
-    square = {"size": {"height": vision["image_size"], "width": vision["image_size"]}}
-    processor = {"processor_class": "SiglipProcessor", "resample": 3, **square}
-    save_processor(folder, "SiglipImageProcessor", processor)
+    square = dict.fromkeys(("height", "width"), vision["image_size"])
+    save_processor(folder, "SiglipImageProcessor", {"resample": 3, "size": square})
     tokenizer.save(str(folder / "tokenizer.json"))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -225,9 +226,7 @@ class HubState:
             Route(f"/api/models{repo}/preupload/{{rev}}", self._preupload, methods=["POST"]),
             Route(f"/api/models{repo}/commit/{{rev}}", self._commit, methods=["POST"]),
         ]
-        app = Starlette(routes=routes)
-        app.add_middleware(BaseHTTPMiddleware, dispatch=self._play)
-        return app
+        return Starlette(False, routes, [Middleware(BaseHTTPMiddleware, dispatch=self._play)])
 
 
 @contextmanager
@@ -236,9 +235,8 @@ def running_hub() -> Iterator[HubState]:
     state = HubState()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         state.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        settings: Any = {"log_level": "critical", "lifespan": "off"}
-        config = uvicorn.Config(state.app(), timeout_graceful_shutdown=0, **settings)
-        server = uvicorn.Server(config)
+        settings: Any = {"log_level": "critical", "lifespan": "off", "timeout_graceful_shutdown": 0}
+        server = uvicorn.Server(uvicorn.Config(state.app(), **settings))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:

@@ -31,9 +31,6 @@ LEAK = re.compile(
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')  # of JSON
 # an endpoint and its values, or the name and content of an uploaded file
 Question = tuple[str, list[Any] | bytes]
-ENDPOINTS = (
-    "search_text", "search_image", "compare", "views", "lens", "explain", "info", "results",
-)  # fmt: skip
 _JSON = {"Content-Type": "application/json"}
 _STATUSES = (200, 400, 403, 404, 405, 410, 413, 429, 503)
 
