@@ -113,9 +113,9 @@ def _square(height: object, width: object, name: str) -> int:
     return height
 
 
-def _statistics(stated: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+def _statistics(settings: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     """Returns mean and std of pixels in 0..1, adjusted for the processor's rescaling."""
-    scale = 255.0 * stated["rescale_factor"] if stated.get("do_rescale", True) else 255.0
-    if not stated.get("do_normalize", True):
+    scale = 255.0 * settings["rescale_factor"] if settings.get("do_rescale", True) else 255.0
+    if not settings.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}
-    return {name: tuple(v / scale for v in stated[f"image_{name}"]) for name in ("mean", "std")}
+    return {name: tuple(v / scale for v in settings[f"image_{name}"]) for name in ("mean", "std")}

@@ -44,8 +44,8 @@ class Questions(NamedTuple):
 
     def select(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
         """Selects questions (columns) and images (rows)."""
-        chosen = Questions(*(values[..., columns] for values in self))
-        return chosen._replace(relevant=chosen.relevant[rows])
+        selection = Questions(*(values[..., columns] for values in self))
+        return selection._replace(relevant=selection.relevant[rows])
 
 
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:

@@ -75,8 +75,8 @@ def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
 
     The first table has a row of texts for each image, the second a row of images for each text.
     """
-    left = scores.masked_fill(positives, -torch.inf)
-    return left, left.mT
+    negatives = scores.masked_fill(positives, -torch.inf)
+    return negatives, negatives.mT
 
 
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None = None) -> Tensor:
@@ -210,8 +210,8 @@ def upper_bound_loss(
     """
     own = own_scores(view_scores)  # (K, B)
     total = own.new_zeros(own.shape[1])
-    for left in rivals(view_scores.amax(dim=0), positives):
-        costs = cost(own, left)  # (K, B, M)
+    for negatives in rivals(view_scores.amax(dim=0), positives):
+        costs = cost(own, negatives)  # (K, B, M)
         if not rough:
             costs = costs * (costs > 0).all(dim=0)  # Eqs. (11)-(12)
         total = total + costs.mean(dim=0).sum(dim=-1)  # Eq. (10)

@@ -163,10 +163,10 @@ def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Im
             draw.line((x, y - 14, x, y), fill=shade(wood, 0.72))
     rug = jitter([(150, 50, 56), (52, 84, 140), (70, 110, 84)][int(rng.integers(3))], rng)
     center, level = float(rng.uniform(80, 144)), float(rng.uniform(horizon + 42, SIZE - 30))
-    for wide, high, color in ((76, 22, shade(rug, 1.4)), (68, 18, rug)):
-        draw.ellipse((center - wide, level - high, center + wide, level + high), fill=color)
-    left, wide = int(rng.integers(14, 120)), int(rng.integers(62, 86))
-    _window(image, view, (left, 12, left + wide, 12 + int(rng.integers(54, 70))), (246, 242, 232))
+    for reach, height, color in ((76, 22, shade(rug, 1.4)), (68, 18, rug)):
+        draw.ellipse((center - reach, level - height, center + reach, level + height), fill=color)
+    left, width = int(rng.integers(14, 120)), int(rng.integers(62, 86))
+    _window(image, view, (left, 12, left + width, 12 + int(rng.integers(54, 70))), (246, 242, 232))
     return image
 
 
@@ -178,16 +178,16 @@ def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image
         draw.line((x, 0, x, horizon), fill=shade(tile, 0.84))
     for y in range(0, horizon, 13):
         draw.line((0, y, SIZE, y), fill=shade(tile, 0.84))
-    left, wide = int(rng.integers(14, 120)), int(rng.integers(58, 80))
-    _window(image, view, (left, 10, left + wide, 10 + int(rng.integers(44, 56))), (250, 250, 250))
-    dark = jitter((70, 90, 112), rng)
+    left, width = int(rng.integers(14, 120)), int(rng.integers(58, 80))
+    _window(image, view, (left, 10, left + width, 10 + int(rng.integers(44, 56))), (250, 250, 250))
+    slate = jitter((70, 90, 112), rng)
     for row in range(9):  # a chequered floor in perspective
         for column in range(-8, 17):
             corners = []
             for side, depth in ((0, row), (1, row), (1, row + 1), (0, row + 1)):
                 across = SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
                 corners.append((across, horizon + (SIZE - horizon) * (depth / 9) ** 1.5))
-            draw.polygon(corners, fill=dark if (row + column) % 2 else (236, 234, 228))
+            draw.polygon(corners, fill=slate if (row + column) % 2 else (236, 234, 228))
     doors = [(120, 160, 150), (196, 120, 90), (222, 206, 176), (98, 128, 168)]
     wood, top = jitter(doors[int(rng.integers(len(doors)))], rng), horizon - 36
     draw.rectangle((0, top, SIZE, horizon), fill=wood)  # cupboards below a worktop

@@ -58,22 +58,22 @@ class Draft:
 
     def name(self, group: ObjectGroup, *, exact: bool = False) -> str:
         """Names a group, such as "two red cars", and adds it to the fact."""
-        stated: dict[str, Any] = {"name": group.kind.name}
+        entry: dict[str, Any] = {"name": group.kind.name}
         nouns = group.kind.nouns
         canonical = self.chance(0.55) or len(nouns) == 1
         singular, plural = nouns[0 if canonical else int(self.rng.integers(1, len(nouns)))]
         if group.color is not None and self.chance(0.8):
-            stated["color"] = group.color
+            entry["color"] = group.color
             singular, plural = f"{group.color} {singular}", f"{group.color} {plural}"
         self.groups.append(group)
-        self.fact.setdefault("objects", []).append(stated)
+        self.fact.setdefault("objects", []).append(entry)
         if group.count == 1:
             return with_article(singular)
         if exact or self.chance(0.7):
-            stated["count"] = group.count
+            entry["count"] = group.count
             return f"{group.count if self.chance(0.08) else NUMBERS[group.count]} {plural}"
         phrases = [("some", 2), ("a few", 3), ("several", 3), ("a group of", 3)]
-        word, stated["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
+        word, entry["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
         return f"{word} {plural}"
 
     def names(self, groups: Sequence[ObjectGroup], *, exact: bool = False) -> list[str]:
@@ -181,24 +181,24 @@ def _sample(
     groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator
 ) -> list[ObjectGroup]:
     """Draws at most `count` groups without replacement, in random order."""
-    chosen = rng.choice(len(groups), min(count, len(groups)), replace=False)
-    return [groups[index] for index in chosen.tolist()]
+    indices = rng.choice(len(groups), min(count, len(groups)), replace=False)
+    return [groups[index] for index in indices.tolist()]
 
 
 def _animal(
     scene: Scene, animals: list[ObjectGroup], others: list[ObjectGroup], draft: Draft
 ) -> Caption:
     """Writes a caption about one or two animals, often with other objects or the place."""
-    chosen = _sample(animals, 2, draft.rng)
-    if len(chosen) == 2 and draft.chance(0.5):
-        return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(chosen))
-    if len(chosen) == 2 and draft.chance(0.2):
-        chosen = chosen[:1]
+    subjects = _sample(animals, 2, draft.rng)
+    if len(subjects) == 2 and draft.chance(0.5):
+        return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(subjects))
+    if len(subjects) == 2 and draft.chance(0.2):
+        subjects = subjects[:1]
     if draft.chance(0.6):
-        first = draft.names(chosen)
-        extra = _sample(others, 2 if len(chosen) == 1 and draft.chance(0.3) else 1, draft.rng)
+        first = draft.names(subjects)
+        extra = _sample(others, 2 if len(subjects) == 1 and draft.chance(0.3) else 1, draft.rng)
         return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=first, y=draft.names(extra))
-    names = draft.names(chosen)
+    names = draft.names(subjects)
     detail, night = draft.chance(0.4), draft.chance(0.5)
     place = draft.describe(scene, time=detail and night, weather=detail and not night)
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
@@ -206,11 +206,11 @@ def _animal(
 
 def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption that names two or three groups of other objects."""
-    chosen = _sample(others, 3 if draft.chance(0.3) else 2, draft.rng)
+    sample = _sample(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
-        first, others_named = draft.names(chosen[:1]), draft.names(chosen[1:])
+        first, others_named = draft.names(sample[:1]), draft.names(sample[1:])
         return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=others_named)
-    return draft.fill(draft.pick(SENTENCES["list"]), "things", x=draft.names(chosen))
+    return draft.fill(draft.pick(SENTENCES["list"]), "things", x=draft.names(sample))
 
 
 def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
@@ -231,9 +231,9 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
         options = {kind: [[first, second]] for kind in kinds if holds(kind, box, other)}
     weights = np.array([{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options])
     kind = list(options)[int(draft.rng.choice(len(options), p=weights / weights.sum()))]
-    chosen = options[kind][int(draft.rng.integers(len(options[kind])))]
-    names = [draft.name(group, exact=True) for group in chosen]
-    draft.fact["relations"] = [{"kind": kind, "of": list(range(len(chosen)))}]
+    members = options[kind][int(draft.rng.integers(len(options[kind])))]
+    names = [draft.name(group, exact=True) for group in members]
+    draft.fact["relations"] = [{"kind": kind, "of": list(range(len(members)))}]
     text = draft.pick(SENTENCES["relations"][kind]).format(**dict(zip("abc", names, strict=False)))
     if draft.chance(0.12):
         text += f", {draft.describe(scene)}"

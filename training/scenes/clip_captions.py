@@ -41,10 +41,10 @@ def _together(clip: Clip, draft: Draft) -> str:
     """Writes a caption about two or three objects, at least one of which the twin does not have."""
     still_objects = [index for index, item in enumerate(clip.objects) if item.deed is None]
     others = draft.rng.permutation(still_objects).tolist()
-    chosen = [others[0], int(draft.rng.integers(2))]
+    indices = [others[0], int(draft.rng.integers(2))]
     if draft.chance(0.3):
-        chosen.append(others[1])
-    names = [_name(clip, draft, index) for index in draft.rng.permutation(chosen).tolist()]
+        indices.append(others[1])
+    names = [_name(clip, draft, index) for index in draft.rng.permutation(indices).tolist()]
     return draft.pick(_TOGETHER).format(x=join(names))
 
 
@@ -103,17 +103,17 @@ def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
         return False
     if clip.change is not None and ("time" in fact or "weather" in fact):
         return False
-    matches = [matching(clip.objects, stated) for stated in fact.get("objects", [])]
-    return any(_events_hold(clip, chosen, fact.get("events", [])) for chosen in product(*matches))
+    matches = [matching(clip.objects, item) for item in fact.get("objects", [])]
+    return any(_events_hold(clip, indices, fact.get("events", [])) for indices in product(*matches))
 
 
-def _events_hold(clip: Clip, chosen: tuple[int, ...], events: list[dict[str, Any]]) -> bool:
+def _events_hold(clip: Clip, indices: tuple[int, ...], events: list[dict[str, Any]]) -> bool:
     next_start = 0  # the first frame after the previous event
     for event in events:
-        deed = clip.objects[chosen[event["object"]]].deed
+        deed = clip.objects[indices[event["object"]]].deed
         if deed is None or deed.kind != event["kind"] or deed.start < next_start:
             return False
-        if "before" in event and deed.before != chosen[event["before"]]:
+        if "before" in event and deed.before != indices[event["before"]]:
             return False
         next_start = deed.start + EVENT_FRAMES
     return True

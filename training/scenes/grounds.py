@@ -55,8 +55,8 @@ def _meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     green = jitter((112, 190, 72), rng)
     image, draw = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
     for _ in range(3):  # rolling hills
-        x, wide, high = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130), rng.uniform(10, 24)
-        box = (x - wide, horizon - high, x + wide, horizon + high * 2)
+        x, reach, height = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130), rng.uniform(10, 24)
+        box = (x - reach, horizon - height, x + reach, horizon + height * 2)
         draw.chord(box, 180, 360, fill=shade(green, float(rng.uniform(0.78, 0.95))))
     for x, y in rng.uniform((0, horizon + 6), (SIZE, SIZE), (130, 2)).tolist():
         draw.line((x, y, x + 1, y - 5), fill=shade(green, 0.68))
@@ -98,18 +98,18 @@ def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     facades = [(176, 110, 92), (150, 150, 160), (196, 168, 128), (120, 134, 152), (168, 142, 150)]
     x = float(rng.uniform(-20, 0))
     while x < SIZE:  # a row of houses
-        wide, top = float(rng.uniform(28, 52)), horizon - float(rng.uniform(34, 92))
+        width, top = float(rng.uniform(28, 52)), horizon - float(rng.uniform(34, 92))
         wall = jitter(facades[int(rng.integers(len(facades)))], rng)
-        draw.rectangle((x, top, x + wide - 1, horizon + 4), fill=wall)
-        draw.rectangle((x, top, x + wide - 1, top + 3), fill=shade(wall, 0.7))
-        columns = int(wide // 11)
+        draw.rectangle((x, top, x + width - 1, horizon + 4), fill=wall)
+        draw.rectangle((x, top, x + width - 1, top + 3), fill=shade(wall, 0.7))
+        columns = int(width // 11)
         for row in range(int((horizon - top - 10) // 13)):
             for column in range(columns):
-                wx, wy = x + 4 + column * (wide - 4) / columns, top + 8 + row * 13
-                lit = time != "day" and rng.random() < (0.6 if time == "night" else 0.3)
-                pane = (255, 222, 120, GLOW) if lit else (58, 72, 96, 255)
+                wx, wy = x + 4 + column * (width - 4) / columns, top + 8 + row * 13
+                is_lit = time != "day" and rng.random() < (0.6 if time == "night" else 0.3)
+                pane = (255, 222, 120, GLOW) if is_lit else (58, 72, 96, 255)
                 draw.rectangle((wx, wy, wx + 5, wy + 7), fill=pane)
-        x += wide
+        x += width
     pavement = horizon + 16
     draw.rectangle((0, horizon + 4, SIZE, pavement), fill=jitter((178, 174, 168), rng, 5))
     draw.line((0, pavement, SIZE, pavement), fill=(220, 218, 210), width=2)
@@ -128,8 +128,8 @@ def _snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Imag
         skyline = ridge(horizon + 5, 26 * (1.9 - tone), 8, rng)
         draw.polygon([(x, min(y, horizon + 8)) for x, y in skyline], fill=shade(snow, tone))
     for _ in range(9):  # drifts
-        x, y, wide = rng.uniform(0, SIZE), rng.uniform(horizon + 8, SIZE), rng.uniform(30, 80)
-        box = (x - wide, y, x + wide, y + wide * 0.35)
+        x, y, reach = rng.uniform(0, SIZE), rng.uniform(horizon + 8, SIZE), rng.uniform(30, 80)
+        box = (x - reach, y, x + reach, y + reach * 0.35)
         draw.arc(box, 195, 345, fill=(196, 212, 234), width=3)
     return image
 
@@ -170,12 +170,12 @@ def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     earth = shade(jitter((96, 92, 48), rng), 0.9)
     image, draw = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
     draw.rectangle((0, horizon * 0.8, SIZE, horizon), fill=shade(leaf, 0.72))
-    for layer, thick in ((0.55, 5.0), (0.8, 8.0), (1.0, 12.0)):
+    for layer, thickness in ((0.55, 5.0), (0.8, 8.0), (1.0, 12.0)):
         bark = shade(jitter((116, 82, 54), rng), 0.5 + 0.5 * layer)
         for x in rng.uniform(-4, SIZE + 4, 7 if layer < 1 else 4).tolist():
-            root, wide = horizon + 14 * layer - 4, thick * float(rng.uniform(0.8, 1.2)) / 2
-            corners = [(x - wide * 0.8, 0), (x + wide * 0.8, 0), (x + wide * 1.3, root)]
-            draw.polygon([*corners, (x - wide * 1.3, root)], fill=bark)
+            root, radius = horizon + 14 * layer - 4, thickness * float(rng.uniform(0.8, 1.2)) / 2
+            corners = [(x - radius * 0.8, 0), (x + radius * 0.8, 0), (x + radius * 1.3, root)]
+            draw.polygon([*corners, (x - radius * 1.3, root)], fill=bark)
     for x, y in rng.uniform((-8, -10), (SIZE + 8, horizon * 0.52), (46, 2)).tolist():
         reach, green = float(rng.uniform(9, 19)), shade(leaf, float(rng.uniform(0.7, 1.35)))
         draw.ellipse((x - reach, y - reach * 0.8, x + reach, y + reach * 0.8), fill=green)
@@ -192,12 +192,12 @@ def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Imag
         peak = float(rng.uniform(10, SIZE - 10))
         for x in (peak, peak + float(rng.uniform(70, 130)), peak - float(rng.uniform(70, 130))):
             top = horizon - float(rng.uniform(38, 84)) * (1.5 - 0.5 * tone)
-            wide, base = (horizon - top) * float(rng.uniform(0.75, 1.0)), horizon + 6
-            draw.polygon([(x - wide, base), (x, top), (x + wide, base)], fill=shade(rock, tone))
-            dark = [(x, top), (x + wide, base), (x + wide * 0.2, base)]
-            draw.polygon(dark, fill=shade(rock, tone * 0.8))
+            reach, base = (horizon - top) * float(rng.uniform(0.75, 1.0)), horizon + 6
+            draw.polygon([(x - reach, base), (x, top), (x + reach, base)], fill=shade(rock, tone))
+            flank = [(x, top), (x + reach, base), (x + reach * 0.2, base)]
+            draw.polygon(flank, fill=shade(rock, tone * 0.8))
             cap = (horizon - top) * 0.32
-            side = wide * cap / (base - top)
+            side = reach * cap / (base - top)
             teeth = [(x + side * 0.4, top + cap * 0.75), (x, top + cap * 1.1)]
             teeth += [(x - side * 0.5, top + cap * 0.8), (x - side, top + cap)]
             draw.polygon([(x, top), (x + side, top + cap), *teeth], fill=(244, 248, 252))
@@ -263,9 +263,9 @@ def _moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     draw.chord((-60, horizon - 14, SIZE + 60, horizon + 40), 180, 360, fill=shade(dust, 1.12))
     for _ in range(15):  # craters
         x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 8, SIZE)
-        wide = float(rng.uniform(5, 12)) * (0.5 + 1.6 * (y - horizon) / SIZE)
-        draw.ellipse((x - wide, y - wide / 3, x + wide, y + wide / 3), fill=shade(dust, 0.68))
-        box = (x - wide, y - wide / 3 + 1.5, x + wide, y + wide / 3 + 2)
+        reach = float(rng.uniform(5, 12)) * (0.5 + 1.6 * (y - horizon) / SIZE)
+        draw.ellipse((x - reach, y - reach / 3, x + reach, y + reach / 3), fill=shade(dust, 0.68))
+        box = (x - reach, y - reach / 3 + 1.5, x + reach, y + reach / 3 + 2)
         draw.arc(box, 0, 180, fill=shade(dust, 1.25), width=2)
     return image
 

@@ -138,16 +138,16 @@ class Clip:
         return [(index, place) for _, index, place in sorted(visible, key=lambda entry: entry[0])]
 
 
-def _moved(base: Placement, kind: str, done: float) -> Placement | None:
-    """Returns the placement at the share `done` of an action: below 0 before, above 1 after it."""
-    if (done <= 0 and kind in _HIDDEN_BEFORE) or (done >= 1 and kind in _HIDDEN_AFTER):
+def _moved(base: Placement, kind: str, progress: float) -> Placement | None:
+    """Returns the placement at the `progress` of an action: below 0 before, above 1 after it."""
+    if (progress <= 0 and kind in _HIDDEN_BEFORE) or (progress >= 1 and kind in _HIDDEN_AFTER):
         return None
-    is_during = 0 < done < 1
+    is_during = 0 < progress < 1
     if kind in PASSING and not is_during:
         return base
     if kind == "vanishes":
         return None
-    now = min(max(done, 0.0), 1.0)
+    now = min(max(progress, 0.0), 1.0)
     arc, reach, half = math.sin(math.pi * now), SIZE + base.size, base.size / 2
     moves: dict[str, dict[str, Any]] = {
         "passes_right": {"x": now * reach - half},

@@ -67,9 +67,9 @@ def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
     if any(key in fact and getattr(scene, key) != fact[key] for key in conditions):
         return False
     matches = []
-    for stated in fact.get("objects", []):
-        boxes = [scene.objects[index].box for index in matching(scene.objects, stated)]
-        if len(boxes) < stated.get("min", 1) or len(boxes) != stated.get("count", len(boxes)):
+    for item in fact.get("objects", []):
+        boxes = [scene.objects[index].box for index in matching(scene.objects, item)]
+        if len(boxes) < item.get("min", 1) or len(boxes) != item.get("count", len(boxes)):
             return False
         matches.append(boxes)
     for relation in fact.get("relations", []):
@@ -79,10 +79,10 @@ def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
     return True
 
 
-def matching(items: Sequence[Any], stated: dict[str, Any]) -> list[int]:
+def matching(objects: Sequence[Any], item: dict[str, Any]) -> list[int]:
     """Returns the indices of the objects that match an item of a fact's ``objects``."""
-    name, color = stated["name"], stated.get("color")
-    matches = [item.name == name and color in (None, item.color) for item in items]
+    name, color = item["name"], item.get("color")
+    matches = [entry.name == name and color in (None, entry.color) for entry in objects]
     return [index for index, is_match in enumerate(matches) if is_match]
 
 
@@ -100,7 +100,7 @@ def relevant_rows(
     relevant = []
     for fact in (caption.fact for record in records for caption in record.captions):
         rows = set(range(len(records)))
-        rows.intersection_update(*(rows_with[stated["name"]] for stated in fact.get("objects", [])))
+        rows.intersection_update(*(rows_with[item["name"]] for item in fact.get("objects", [])))
         true_rows = [row for row in sorted(rows) if test(records[row], fact)]
         relevant.append(np.array(true_rows, np.int64))
     return relevant
