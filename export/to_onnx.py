@@ -46,9 +46,9 @@ def export_runs(
         logs["backbone"] = folder / LOGS if (folder / MANIFEST).is_file() else folder
     trained = dict[str, TrainedRun]()
     for run_spec in map(str, runs):
-        named = re.fullmatch("([a-z0-9_]+)=(.*)", run_spec, re.DOTALL)
-        run = load_run(Path(named[2] if named else run_spec), encoder, encoder_spec)
-        _add_run(trained, named[1] if named else run.record.method, run)
+        match = re.fullmatch("([a-z0-9_]+)=(.*)", run_spec, re.DOTALL)
+        run = load_run(Path(match[2] if match else run_spec), encoder, encoder_spec)
+        _add_run(trained, match[1] if match else run.record.method, run)
     first, *_ = trained.values()
     if not isinstance(labels, Labels):
         labels = _labels_for(labels, encoder_spec, list(trained.values()))

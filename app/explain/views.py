@@ -114,9 +114,9 @@ def describe_views(
             view["score"] = score
         winner = int(scores.argmax())
         if method.views_are_elements:
-            adding = (v for v in answer.views if v["score"] or v["view"] == winner)
-            ordered = sorted(adding, key=lambda view: view["score"], reverse=True)
-            answer.views = ordered[:_MAX_ELEMENTS]
+            candidates = (v for v in answer.views if v["score"] or v["view"] == winner)
+            ranking = sorted(candidates, key=lambda view: view["score"], reverse=True)
+            answer.views = ranking[:_MAX_ELEMENTS]
         answer.text, answer.winner = text, winner
         answer.score = round(float(method.score(images, texts)), _DIGITS)
         answer.view_scores_are = method.view_scores_are
@@ -150,16 +150,16 @@ def search_weighted(
         scores, ids = best_frames.values, best_frames.images
     plain_ranks = comparison.rank(plain_scores)
     best = np.argsort(comparison.rank(scores))[:k]
-    weighted = method.weighted(gallery.views(ids[best]), lens)
+    weighted_views = method.weighted(gallery.views(ids[best]), lens)
     # the best view (k,) of each image among the remaining views
-    winners = method.view_scores(weighted, query)[..., 0].argmax(dim=0)
-    remaining = torch.arange(len(lens))
-    if weighted.embeddings.shape[1] < len(lens):
-        remaining = remaining[lens > 0]
+    winners = method.view_scores(weighted_views, query)[..., 0].argmax(dim=0)
+    view_indices = torch.arange(len(lens))
+    if weighted_views.embeddings.shape[1] < len(lens):
+        view_indices = view_indices[lens > 0]
     image_ids = retriever.moments(ids[best].tolist(), [Term(words)], name)
     hits = []
     for i, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
-        hit = retriever.hit(image_id, float(scores[row]), int(remaining[winners[i]]), i + 1)
+        hit = retriever.hit(image_id, float(scores[row]), int(view_indices[winners[i]]), i + 1)
         hit.before = int(plain_ranks[row])
         hits.append(hit)
     stayed = int((plain_ranks[best] <= len(best)).sum())

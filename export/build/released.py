@@ -173,9 +173,9 @@ def find_checkpoint(address: str) -> Repo:
     repo = inspect_repo(repository)
     checkpoints = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
     candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]
-    best = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates
-    if len(best) != 1:
-        fault = f"{len(best) or 'no'} checkpoints under {prefix or 'the whole repository'}"
-        names = ", ".join(best or checkpoints) or "another repository"
+    matches = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates
+    if len(matches) != 1:
+        fault = f"{len(matches) or 'no'} checkpoints under {prefix or 'the whole repository'}"
+        names = ", ".join(matches or checkpoints) or "another repository"
         raise HubError(f"there are {fault}; name one of {names}")
-    return repo.only(best)
+    return repo.only(matches)

@@ -257,6 +257,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.count is None:
         options.count = _COUNTS[unit][options.split]
     started = time.perf_counter()
-    written = write_split(**vars(options))
-    end = f"in {time.perf_counter() - started:.1f} s" if written else "were already there"
+    is_new = write_split(**vars(options))
+    end = f"in {time.perf_counter() - started:.1f} s" if is_new else "were already there"
     print(f"{options.out / options.split}: {options.count} {unit} {end}.")
