@@ -192,8 +192,8 @@ class Runtime:
     ) -> Views:
         """Turns image features (B, N, d) into views (B, V, D).
 
-        An array may be memory-mapped and is read in batches. With `attention`, the views have
-        attention (B, V, N). `mask` (B, N) bool is False on padding; None if there is no padding.
+        An array may be memory-mapped and is read in batches. `attention` requests attention
+        (B, V, N), which some methods lack. `mask` (B, N) bool is False on padding, or None.
         Raises ValueError if the method is unknown, or the features have another width.
         """
         head = self.methods[method]
@@ -253,9 +253,9 @@ class Runtime:
 
     @torch.no_grad()
     def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
-        """Turns texts into views (B, V, D), with maps (B, V, M) if `attention`.
+        """Turns texts into views (B, V, D); `attention` requests attention (B, V, M).
 
-        See `text_features` for M and errors.
+        See `text_features` for M and errors, and `image_views` for attention.
         """
         head = self.methods[method]
         features, mask = self.text_features(texts, method)

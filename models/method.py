@@ -73,7 +73,7 @@ class Method(nn.Module, ABC):
         """Turns features (B, N, d) into views (B, V, D), for `encode_image` and `encode_text`.
 
         `side` is "image" or "text". The mask (B, N) bool is True on real elements, at least one in
-        each row. With `attention`, the views include attention (B, V, N).
+        each row. `attention` requests attention (B, V, N), which some methods lack.
         """
 
     @abstractmethod

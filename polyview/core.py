@@ -93,7 +93,7 @@ class Model:
             mask: (B, N) bool for features, False on padding; None without padding.
 
         Returns:
-            Views with embeddings (B, V, D) and attention (B, V, N).
+            Views with embeddings (B, V, D) and attention (B, V, N); some methods lack attention.
 
         Raises:
             TypeError: an item is not an image or path.
@@ -125,8 +125,8 @@ class Model:
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a single string is one text.
 
-        Returns embeddings (B, V, D) and attention (B, V, M) for at most M tokens in a text. Raises
-        TypeError if an item is not a string, ValueError if there is no text or a text is empty.
+        Returns embeddings (B, V, D) and, by most methods, attention (B, V, M) for at most M tokens.
+        Raises TypeError for an item that is not a string, ValueError for no text or an empty text.
         """
         items = _as_list(texts)
         for row, text in enumerate(items, start=1):
@@ -158,7 +158,7 @@ class Model:
         Raises ValueError if the views have no attention.
         """
         if images.attention is None:
-            raise ValueError("these views have no attention; use views from encode_images")
+            raise ValueError("these views have no attention; use encode_images or another method")
         rows, columns = self.runtime.grid
         on_grid = images.attention.shape[-1] == len(self.runtime.boxes) and rows * columns > 0
         return self.runtime.on_grid(images.attention) if on_grid else images.attention

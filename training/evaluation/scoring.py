@@ -88,7 +88,7 @@ def split_views(
 ) -> tuple[Views, Views]:
     """Computes the views of all images and captions with the pack's ONNX encoders and torch heads.
 
-    `features` are `image_features` of the same data; `attention` adds maps (N_img, V, N).
+    `features` are `image_features` of the same data; `attention` requests maps (N_img, V, N).
     """
     mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
     images = runtime.image_views(features, method, attention, mask)
