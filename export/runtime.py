@@ -96,8 +96,8 @@ class Runtime:
             self.boxes = torch.cat([grid_boxes(1, 1), self.boxes])
         self.threads = self._sessions.threads  # processor threads of one ONNX session
         self.regions = regions_of(info)  # region features of the pack's gallery; None in most packs
-        texts = next(iter(info.methods.values())).text_encoder
-        session = self._sessions.start(texts, ["ids", "lengths"], self.device.type == "cpu")
+        encoder = next(iter(info.methods.values())).text_encoder
+        session = self._sessions.start(encoder, ["ids", "lengths"], self.device.type == "cpu")
         # the providers in use, best first: onnxruntime may fall back to the CPU silently
         self.providers: list[str] = session.get_providers()
         tokenizer = load_tokenizer(info.folder / info.tokenizer.file)

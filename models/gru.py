@@ -125,12 +125,12 @@ class _Recurrence(Function):
         torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
         to_gates = torch.empty_like(slopes)
         to_states = grad.clone()  # gradient of h_t, including that of later steps
-        back, later = weight.transpose(1, 2), grad[:, :0]
+        w_h, later_grad = weight.transpose(1, 2), grad[:, :0]
         tensors = (to_states, slopes, to_gates, z)
         for to_state, slope, to_gate, z_t in reversed([*_steps(ctx.counts, *tensors)]):
-            to_state[:, : later.shape[1]] += later
+            to_state[:, : later_grad.shape[1]] += later_grad
             torch.mul(slope, to_state[..., None, :], out=to_gate)
-            later = torch.baddbmm(to_state * z_t, to_gate.flatten(-2), back)
+            later_grad = torch.baddbmm(to_state * z_t, to_gate.flatten(-2), w_h)
         to_gates = to_gates.flatten(-2)  # (G, L, 3 h)
         to_weight = previous.transpose(1, 2) @ to_gates
         to_bias = to_gates.sum(dim=1, keepdim=True)

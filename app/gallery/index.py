@@ -275,11 +275,11 @@ class Gallery:
         if only is not None and (ids >= files).any():  # further frames of clips
             only = {*ids[np.isin(ids % files, list(only))].tolist()}
         while True:
-            matches, best = self.search(query, limit, only), dict[int, Match]()
+            matches, best_matches = self.search(query, limit, only), dict[int, Match]()
             for match in matches:
-                best.setdefault(match.id % files, match)
-            if len(best) >= k or len(matches) < limit:
-                return list(best.values())[:k]
+                best_matches.setdefault(match.id % files, match)
+            if len(best_matches) >= k or len(matches) < limit:
+                return list(best_matches.values())[:k]
             limit *= 4
 
     @torch.inference_mode()
@@ -345,11 +345,11 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns ids of the best items in the clusters, and of later items; None if too few."""
+        """Returns ids of the best items in clusters, and of items added later; None if too few."""
         ids, item_rows = self.ids(), self._numbers // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
-        listed = max(_MIN_LISTED, 16 * k * item_rows)
-        _, rows = clusters.search(query_rows, listed)  # -1 for missing rows
+        row_count = max(_MIN_LISTED, 16 * k * item_rows)
+        _, rows = clusters.search(query_rows, row_count)  # -1 for missing rows
         items = np.unique(rows[rows >= 0] // item_rows)
         later_items = np.arange(clusters.ntotal // item_rows, len(ids))
         return ids[np.concatenate([items, later_items])] if len(items) >= k else None

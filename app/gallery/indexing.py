@@ -177,13 +177,13 @@ class Index:
             if self.progress.stage == "stopped":  # the thread reports only after its first step
                 done = self.files if self.complete else max(self._files_read, len(self))
                 self.progress = Progress("pictures", done, self.files)
-            filling = threading.Thread(target=self._fill, name="index", daemon=True)
+            thread = threading.Thread(target=self._fill, name="index", daemon=True)
             try:
-                filling.start()
+                thread.start()
             except RuntimeError:  # the system has no more threads; `start` may be called again
                 self._stopped.set()
                 raise
-            self._filling = filling  # set last: `join` fails for threads that are not started
+            self._filling = thread  # set last: `join` fails for threads that are not started
 
     def stop(self) -> None:
         """Stops filling after the current step; images read so far can be searched."""

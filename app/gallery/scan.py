@@ -240,8 +240,8 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
             continue
         name_counts[name] += 1
         stem, suffix = PurePath(name).stem, PurePath(name).suffix
-        unique = name if name_counts[name] == 1 else f"{stem} ({name_counts[name]}){suffix}"
-        images.append(CollectionImage(len(images), path, unique, root=folder))
+        unique_name = name if name_counts[name] == 1 else f"{stem} ({name_counts[name]}){suffix}"
+        images.append(CollectionImage(len(images), path, unique_name, root=folder))
     if not images:
         raise ValueError(f"none of these files is an image; supported are {_SUPPORTED}")
     return Collection("your files", folder, tuple(images), tuple(left_out))
@@ -263,7 +263,7 @@ def sweep(thumbnails: Path) -> None:
 
 def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
     """Yields printable name and path of images and archives; adds refused folders to `left_out`."""
-    pending = [str(root)]
+    stack = [str(root)]
 
     def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
         relative = path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
@@ -273,14 +273,14 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
         name = printable(error.filename)[:_MAX_NAME]
         left_out.append(Refusal(name, str(unreadable(name, error))))
 
-    while pending:
+    while stack:
         # one folder at a time: before Python 3.12, `os.walk` calls itself for each level
-        folder, folders, names = next(os.walk(pending.pop(), onerror=leave_out), ("", [], []))
+        folder, folders, names = next(os.walk(stack.pop(), onerror=leave_out), ("", [], []))
         for name in (name for name in folders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
             real_path = os.path.realpath(path)
             if real_path == path:  # neither a link nor a junction of Windows
-                pending.append(path)
+                stack.append(path)
             elif not Path(real_path).is_relative_to(root):
                 left_out.append(Refusal(printable(path), str(outside(printable(path)))))
         for name in names:

@@ -155,8 +155,8 @@ class Store:
             stale = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
             db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in stale])
             digest = "substr(key, 1, 32)"  # a key starts with the SHA-256 of a file
-            unused = f"NOT {digest} IN (SELECT sha256 FROM files)"
-            db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND {unused}")
+            condition = f"NOT {digest} IN (SELECT sha256 FROM files)"
+            db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND {condition}")
 
         self._run(write, None)
 

@@ -210,16 +210,16 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     graph, weights = onnx.load(path).graph, encoder.state_dict()
     # `ImageRows` adds the prefix "encoder." to CLIP's names
     names = (t.name.removeprefix("encoder.").removesuffix(".half") for t in graph.initializer)
-    stored = dict(zip(names, graph.initializer, strict=True))
+    tensors = dict(zip(names, graph.initializer, strict=True))
     for node in graph.node:  # the file stores identical tensors once
-        if node.op_type == "Identity" and node.input[0] in stored:
-            stored[node.output[0]] = stored[node.input[0]]
+        if node.op_type == "Identity" and node.input[0] in tensors:
+            tensors[node.output[0]] = tensors[node.input[0]]
     for name, initial in weights.items():
         if not initial.is_floating_point():
             continue  # batch counters of norms, unused in eval mode
-        if name not in stored:
+        if name not in tensors:
             raise PackError(f"{path} lacks {name}; Polyview did not export it")
-        values = numpy_helper.to_array(stored[name]).copy()
+        values = numpy_helper.to_array(tensors[name]).copy()
         weights[name] = torch.from_numpy(values).to(initial.dtype)
     return weights
 

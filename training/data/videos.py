@@ -56,8 +56,8 @@ def open_videos(folder: Path, name: str) -> Split:
     listed_clips = _read_list(*(folder / parent / f"{alias}{end}" for parent, alias, end in lists))
     if listed_clips is None:
         listed_clips = [clip for clip, split in splits.items() if split == name]
-    absent = set(_read_list(folder / ABSENT) or ())
-    clips = [clip for clip in dict.fromkeys(listed_clips) if clip not in absent]
+    absent_clips = set(_read_list(folder / ABSENT) or ())
+    clips = [clip for clip in dict.fromkeys(listed_clips) if clip not in absent_clips]
     if not clips:
         reason = f"none in its annotations, and no splits/{name}.txt"
         raise FileNotFoundError(f'{folder} has no clips of the split "{name}": {reason}')
@@ -67,9 +67,9 @@ def open_videos(folder: Path, name: str) -> Split:
         (f"file in {FEATURES}/", [clip for clip, path in files.items() if not path.is_file()]),
     ):
         if missing:
-            lacking = f"{len(missing):,} of {len(clips):,} clips have no {item}"
+            fault = f"{len(missing):,} of {len(clips):,} clips have no {item}"
             advice = f"add it, or list unavailable clips in {ABSENT}, one per line"
-            raise ValueError(f"{folder}: {lacking}, the first is {missing[0]}; {advice}")
+            raise ValueError(f"{folder}: {fault}, the first is {missing[0]}; {advice}")
     features = Clips(list(files.values()))
     texts = flatten_captions([captions[clip] for clip in clips])
     return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)

@@ -76,7 +76,7 @@ def _text(fact: Fact) -> str:
 def _facts(
     kind: str, scene: Truth, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a true and a false fact about two classes of a scene; None if there are none."""
+    """Returns a true and a false fact about two classes; None if the kind does not apply."""
     objects = [first, second]
     if kind in ("replaced_object", "added_object"):
         present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
@@ -101,8 +101,8 @@ def _facts(
         return fact, {**fact, "setting": str(rng.choice(others))}
     if kind in ("replaced_relation", "swapped_objects"):
         boxes = {item.name: item.box for item in scene.objects}
-        obvious = obvious_relations(boxes[first["name"]], boxes[second["name"]])
-        relation = next((name for name in obvious if name in _OPPOSITES), None)
+        relations = obvious_relations(boxes[first["name"]], boxes[second["name"]])
+        relation = next((name for name in relations if name in _OPPOSITES), None)
         if "count" in first or "count" in second or relation is None:
             return None
         fact = {"objects": objects, "relations": [{"kind": relation, "of": [0, 1]}]}
