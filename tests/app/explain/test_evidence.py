@@ -36,7 +36,7 @@ def test_evidence_adds_up_to_the_score(scenes: Retriever, spec: str) -> None:
         np.testing.assert_allclose(results.scores, expected, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(sums(results), results.scores, rtol=1e-4, atol=1e-6)
         assert results.grid == (7, 7)
-        words = [scenes.read(term.words).words for term in results.terms]
+        words = [scenes.tokenize(term.words).words for term in results.terms]
         assert list(results.words) == [word for part in words for word in part]
         assert [term.count for term in results.terms] == list(map(len, words))
         assert results.cells.shape == (len(IMAGES), 7, 7, len(results.words))

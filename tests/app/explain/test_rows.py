@@ -42,7 +42,7 @@ def test_evidence_of_patches_and_words_adds_up(clip: Retriever) -> None:
         cells, whole = np.array(why.cells), np.array(why.whole_sentence)
         assert why.base + cells.sum() + whole.sum() == pytest.approx(why.score, abs=1e-4)
         table = method.evidence(clip.parts([hit.image_id], "clip"), query).cells[0]  # (65, M)
-        special = sorted(clip.read(TEXT).special)
+        special = sorted(clip.tokenize(TEXT).special)
         words = [column for column in range(table.shape[1]) if column not in special]
         expected = table[1:, words]  # the first row is that of the summary token
         np.testing.assert_allclose(cells.reshape(64, 3), expected, atol=1e-4)
@@ -51,7 +51,10 @@ def test_evidence_of_patches_and_words_adds_up(clip: Retriever) -> None:
 
 def test_summaries_have_no_location(clip: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
-    for term, count in ((Term(TEXT), len(clip.read(TEXT).words)), (Term(image=clip.image(1)), 65)):
+    for term, count in (
+        (Term(TEXT), len(clip.tokenize(TEXT).words)),
+        (Term(image=clip.image(1)), 65),
+    ):
         cells = torch.rand(1, 65, count, generator=random)
         split = Evidence(cells, torch.rand(1, 65, generator=random), torch.ones(1))
         monkeypatch.setattr(clip.methods["clip"], "evidence", lambda *_, s=split, **__: s)
