@@ -153,10 +153,10 @@ class PackInfo(Labels):
         if self.has_regions and (self.gallery is None or file is not None):
             fault = f"{FOLDER}/{REGIONS} is for the gallery of a pack without an image encoder"
             raise ValueError(f"{fault}; leave it out, or export the pack again")
-        referenced = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
+        paths = [self.tokenizer.file, file, self.gallery.file if self.gallery else None]
         for method in self.methods.values():
-            referenced += [method.text_encoder, method.head, method.image_encoder]
-        for path in referenced:
+            paths += [method.text_encoder, method.head, method.image_encoder]
+        for path in paths:
             if path is not None and path not in self.files:
                 raise ValueError(f"it names {path}, but its files table has no checksum of it")
 

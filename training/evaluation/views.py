@@ -96,8 +96,8 @@ def _mean_pairwise_cosine(embeddings: Tensor) -> float:
     count = embeddings.shape[1]
     unit = torch.nn.functional.normalize(embeddings.float(), dim=2)  # (B, V, D)
     cosines = unit @ unit.transpose(1, 2)  # (B, V, V)
-    pairs = cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)  # (B,)
-    return float(pairs.mean()) / (count * (count - 1))
+    pair_sums = cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)  # (B,)
+    return float(pair_sums.mean()) / (count * (count - 1))
 
 
 def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:

@@ -116,5 +116,5 @@ def maximum_mean_discrepancy(
     side = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
     side[count:] = -1.0
     first, second = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
-    across = (side[first] * side[second] * kernel).sum()
-    return 2 * (count + across) / count**2  # each row paired with itself adds 1
+    kernel_sum = (side[first] * side[second] * kernel).sum()
+    return 2 * (count + kernel_sum) / count**2  # each row paired with itself adds 1
