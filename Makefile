@@ -30,8 +30,8 @@ slow: $(VENV)/dev.stamp system nginx
 # long tests, bounded in number and time: a hundred killed processes, and ten thousand random
 # corruptions of packs, images and requests; another SOAK_SEED draws other cases
 soak: $(VENV)/dev.stamp system
-	$(VENV)/bin/python -m pytest -m soak --ignore tests/app/soak
-	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 -m "" tests/app/soak \
+	$(VENV)/bin/python -m pytest -m soak --ignore tests/soak
+	SOAK_CASES=$(SOAK_CASES) $(VENV)/bin/python -m pytest -n 0 -m "" tests/soak \
 		--hypothesis-seed=$(SOAK_SEED) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 
 # the tests that need CUDA, then results and times compared with the CPU's; without CUDA a rehearsal

@@ -3,7 +3,7 @@
 By default, each kind of input has the same 25 cases in every run. SOAK_CASES sets the number of
 random cases of all kinds together; `make soak` runs
 
-    SOAK_CASES=10000 python -m pytest -m "" tests/app/soak --hypothesis-seed=1
+    SOAK_CASES=10000 python -m pytest -m "" tests/soak --hypothesis-seed=1
 
 A failure prints the smallest case and how to repeat it. If native code hangs, `make soak` ends the
 process after five minutes and names the test; the input is in the temporary folder of the test.
@@ -25,7 +25,7 @@ from hypothesis.strategies import SearchStrategy
 from safetensors.torch import save
 
 from tests.app.conftest import Serve, draw, saved
-from tests.app.soak import checks
+from tests.soak import checks
 from tests.training.photographs import write_photographs
 
 CASES = int(os.environ.get("SOAK_CASES", "0"))
