@@ -1,7 +1,7 @@
 """Measures indexing: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
 
 The table compares the images per second of the app and of the image encoder alone, which runs on
-decoded images with one batch for each thread. The app also decodes images, computes the views of
+decoded images, each batch in one thread. The app also decodes images, computes the views of
 all methods, and writes them to an empty cache.
 
 Because the speed of a machine drifts, each run measures the encoder before and after the app, and
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def encoder_seconds(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
-    """Returns the seconds of the encoder alone, with one batch for each thread."""
+    """Returns the seconds that the encoder alone takes; each batch runs on one thread."""
     seconds = 0.0
     with ThreadPoolExecutor(runtime.threads) as pool:
         for start in range(0, len(images), 4 * SHARD):

@@ -101,17 +101,18 @@ def _labels_for(
         credit_list += [f"text encoder {source}" for source in sources if source]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
+        trained_on = names if " and " in names else f"{names} ({counts})"
         derived = {
             "name": "scenes" if is_scenes else pack_name(data[0].name),
             "title": "Scenes" if is_scenes else names[:200],
-            "description": f"{titles}, trained on {names} ({counts}).",
+            "description": f"{titles}, trained on {trained_on}.",
             "credits": "; ".join(dict.fromkeys(filter(None, credit_list))),
         }
         if derived["credits"] == _SCENES_CREDITS:
             derived["licence"] = _SCENES_LICENCE
         elif not options.licence:
             base = f" over {encoder['source']}" if encoder else ""
-            advice = 'state it, such as --licence CC-BY-NC-4.0 or --licence "research only"'
+            advice = 'state it with --licence CC-BY-NC-4.0 or --licence "research only"'
             weights = f"weights trained on {derived['name']}{base}"
             raise ValueError(f"the licence of {weights} is not known; {advice}")
     if options.name:

@@ -240,10 +240,10 @@ def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job
     jobs = []
     for row in sweep.rows:
         points = {" ".join(point): point for point in sweep.points(row)}
-        tried = {job.setting: record.find(job) for job in trials if job.label == row.label}
-        if None in tried.values():
+        lines = {job.setting: record.find(job) for job in trials if job.label == row.label}
+        if None in lines.values():
             continue
-        rsums = {setting: float(line["rsum"]) for setting, line in tried.items() if line}
+        rsums = {setting: float(line["rsum"]) for setting, line in lines.items() if line}
         setting = max(rsums, key=rsums.__getitem__, default=next(iter(points)))
         for seed in row.seeds or sweep.seeds or (0,):
             config = sweep.config(row, points[setting], [*changes, f"seed={seed}"])

@@ -247,7 +247,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
     return Collection("your files", folder, tuple(images), tuple(left_out))
 
 
-def sweep(thumbnails: Path) -> None:
+def delete_old_thumbnails(thumbnails: Path) -> None:
     """Deletes the least recently used thumbnails beyond `THUMBNAILS_BYTES` in total."""
     files, total = [], 0
     with suppress(OSError), os.scandir(thumbnails) as entries:

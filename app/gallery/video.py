@@ -228,7 +228,7 @@ class Clip:
         return image.rotate(90 * round(frame.rotation / 90), expand=True)
 
     def _frames_from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
-        """Yields all frames from the last key frame before `seconds` on; skips damaged packets."""
+        """Yields the frames after the last key frame before `seconds`; skips damaged packets."""
         with suppress(self._errors):  # on failure, decoding continues at the current position
             self._container.seek(self._start + int(seconds / self._time_base), stream=self._stream)
         packets, number = self._container.demux(self._stream), -1

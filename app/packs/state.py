@@ -394,7 +394,7 @@ def _still_reading() -> Refusal:
 
 
 def _pack_key(info: PackInfo) -> str:
-    """Returns the key of a pack: a bundled name, or a name with the start of its identity."""
+    """Returns a bundled pack's folder name, or another pack's name and 8 digits of its identity."""
     if info.folder.parent == BUNDLED:
         return info.folder.name
     return f"{info.name}@{info.identity[:8]}"

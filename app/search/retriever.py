@@ -23,7 +23,7 @@ from torch import Tensor
 
 from polyview.app.gallery.index import SAMPLED, Gallery, Match, shared_processors, subsample
 from polyview.app.gallery.indexing import Index
-from polyview.app.gallery.scan import Collection, CollectionImage, sweep
+from polyview.app.gallery.scan import Collection, CollectionImage, delete_old_thumbnails
 from polyview.app.refusal import Refusal
 from polyview.app.search.clips import Scores, best_frames, best_of_files, nearest_frame
 from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
@@ -289,7 +289,7 @@ class Retriever:
         for image in self.distinct_images()[:_AHEAD]:
             with suppress(ValueError, OSError):  # answers work without thumbnails
                 fingerprint(self.thumbnail(image.image_id))
-        sweep(self.index.encoder.thumbnails)
+        delete_old_thumbnails(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
         """Encodes a query with each method of an ensemble, a query image once per encoder."""

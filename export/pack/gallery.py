@@ -184,7 +184,7 @@ class Regions:
         return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
     def strongest(self, row: int, values: Tensor) -> Tensor:
-        """Draws an image's values (..., n), such as cosines, as a map (..., rows, columns).
+        """Returns a map (..., rows, columns) of an image's values (..., n), such as cosines.
 
         Each cell has the highest value of the regions that overlap it, 0 outside all regions.
         """

@@ -74,7 +74,7 @@ class TextConfig(Settings):
                 raise ValueError(f"{name}={value} has no effect with text.source; leave {name} out")
         if self.source and self.arch == "bigru":
             advice = 'set text.arch to "bert" or "clip_text", or leave text.source out'
-            raise ValueError(f'source names a published encoder, but arch is "bigru"; {advice}')
+            raise ValueError(f'text.arch cannot be "bigru" with text.source; {advice}')
         return self
 
 

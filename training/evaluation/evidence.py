@@ -40,7 +40,7 @@ PAIRS = 300  # captions for deletion and insertion
 _RANDOM_PAIRS = 1000  # captions for random heads
 _STEPS = 10  # steps of deletion and insertion
 _RANDOM_ORDERS = 3
-_AT_ONCE = 32  # captions per batch
+_BATCH = 32  # captions per batch
 _COLUMNS = {
     "evidence_pointing": "points at a mentioned object, %", "evidence_chance": "chance",
     "evidence_random_head": "random heads",
@@ -178,11 +178,11 @@ def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
 
 @torch.no_grad()
 def _split_scores(
-    runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
+    runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, captions: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Yields each caption's row, evidence (cells or frames, words + sentence), relative error."""
-    for start in range(0, len(texts), _AT_ONCE):
-        rows = texts[start : start + _AT_ONCE]
+    """Yields row, evidence (cells or frames, words + sentence) and relative error of captions."""
+    for start in range(0, len(captions), _BATCH):
+        rows = captions[start : start + _BATCH]
         images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
         words, mask = runtime.text_features([data.captions[row] for row in rows], name)
         all_cells = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
