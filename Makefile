@@ -62,7 +62,8 @@ space: $(VENV)/app.stamp
 # also installs the packages that the Hub adds to the requirements of a Space
 space-check: space
 	version=$$($(SPACE_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
-		grep "^python_version: '$$version'" build/space/README.md
+		grep "^python_version: '$$version'" build/space/README.md || { \
+		echo "$(SPACE_PYTHON) is Python $$version; set SPACE_PYTHON to python_version of README.md"; exit 1; }
 	$(SPACE_PYTHON) -m venv --clear build/space-venv
 	build/space-venv/bin/python -m pip install --quiet \
 		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r build/space/requirements.txt \

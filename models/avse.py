@@ -96,7 +96,7 @@ class AVSEConfig:
                 f"temperature {self.temperature} above 0"
             )
         if self.match == "mean" and self.sampled_features:
-            raise ValueError('match "mean" does not support sampled_features; choose another')
+            raise ValueError('match "mean" does not support sampled_features; choose another match')
 
     @property
     def width(self) -> int:

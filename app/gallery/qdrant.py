@@ -151,7 +151,7 @@ class Points:
     def fetch(
         self, points: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Returns payload and rows (R, E) float32 of a vector (0 rows for None), by existing id."""
+        """Returns the payload and the rows (R, E) float32 of `vector` for each id that exists."""
         vectors = [vector] if vector else False
         records = self._call("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
         rows = [np.asarray((r.vector or {}).get(vector, []), np.float32) for r in records]

@@ -29,6 +29,7 @@ from tests.soak import checks
 from tests.training.photographs import write_photographs
 
 CASES = int(os.environ.get("SOAK_CASES", "0"))
+_QUERIES = ("search_text", "search_image", "compare", "views", "lens", "explain")
 _FORMATS = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "GIF": ".gif", "TIFF": ".tif"}
 # cases of each kind per 10,000; the other 1,600 are requests to the app, of which one in eight
 # uploads an image
@@ -179,7 +180,8 @@ def questions(caller: checks.Caller) -> SearchStrategy[checks.Question]:
         odd = st.lists(JUNK, max_size=count + 2)
         return st.tuples(st.just(name), st.one_of(values, values, odd))
 
-    query = st.sampled_from(sorted(caller.events)).flatmap(ask)
+    # more than half of the requests are queries
+    query = st.sampled_from(sorted([*caller.events, *5 * _QUERIES])).flatmap(ask)
     names = st.sampled_from(("photo", "../../../photo", "/etc/photo", "<b>", "x" * 300))
     sent = st.tuples(names, images()).map(lambda drawn: (drawn[0] + drawn[1][1], drawn[1][0]))
     return st.integers(0, 7).flatmap(lambda n: query if n else sent)
