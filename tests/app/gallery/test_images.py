@@ -15,7 +15,7 @@ from pillow_heif import register_heif_opener
 
 from polyview.app.gallery import images, scan
 from polyview.app.gallery.images import ImageError, open_file, open_image, read_frames
-from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage, sweep
+from polyview.app.gallery.scan import THUMBNAIL_SIDE, CollectionImage, delete_old_thumbnails
 from tests.app import hostile
 from tests.app.conftest import draw
 
@@ -185,5 +185,5 @@ def test_thumbnails_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     os.utime(made[0], (0, 0))
     assert thumbnail_of(tmp_path / "0.png", folder) == made[0]  # used, so it stays
     monkeypatch.setattr(scan, "THUMBNAILS_BYTES", 3 * made[0].stat().st_size)
-    sweep(folder)
+    delete_old_thumbnails(folder)
     assert set(folder.iterdir()) == {made[0], made[3], made[4]}
