@@ -156,6 +156,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
             f"{answer - page:.2f} s later, everything indexed after "
             f"{time.perf_counter() - start:.1f} s, RSS {memory(process):.0f} MB"
         ]
+        wait(lambda: is_idle(process))  # captions are encoded and thumbnails written after images
         failures += ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
@@ -233,6 +234,13 @@ def memory(process: int) -> float:
     """Returns the RSS of a process in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def is_idle(process: int) -> bool:
+    """Returns whether a process uses less than a fifth of a core for half a second."""
+    before = processor_seconds(process)
+    time.sleep(0.5)
+    return processor_seconds(process) - before < 0.1
 
 
 def processor_seconds(process: int) -> float:
