@@ -101,7 +101,8 @@ def _labels_for(
         credit_list += [f"text encoder {source}" for source in sources if source]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
-        trained_on = names if " and " in names else f"{names} ({counts})"
+        is_single = len({record.name for record in data}) == 1
+        trained_on = f"{names} ({counts})" if is_single else names
         derived = {
             "name": "scenes" if is_scenes else pack_name(data[0].name),
             "title": "Scenes" if is_scenes else names[:200],

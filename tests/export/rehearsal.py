@@ -87,5 +87,5 @@ def _device_server() -> Iterator[tuple[str, list[str]]]:
 
 if __name__ == "__main__":
     space, interpreter = (Path(argument).absolute() for argument in sys.argv[1:])
-    about, found = start_and_ask(space, str(interpreter))
-    print(f'{about["pack"]["title"]} on {about["device"]}: {len(found)} hits for "{_QUESTION}"')
+    info, hits = start_and_ask(space, str(interpreter))
+    print(f'{info["pack"]["title"]} on {info["device"]}: {len(hits)} hits for "{_QUESTION}"')

@@ -75,13 +75,13 @@ def test_the_interval_is_that_of_a_bootstrap_over_images() -> None:
     ease = random.normal(size=(2, 400))[:, labelled]  # captions of an image are alike
     a, b = ease + 0.5 * random.normal(size=(2, 2000)) > np.array([[0.0], [1.0]])
     ranks = np.where(a, 1, 9), np.where(b, 1, 9)
-    found = mistakes.summarize(compared(labelled.tolist(), ["x"] * 2000, *ranks, 1))
-    assert found["difference"] == pytest.approx(100 * (a.mean() - b.mean()))
+    summary = mistakes.summarize(compared(labelled.tolist(), ["x"] * 2000, *ranks, 1))
+    assert summary["difference"] == pytest.approx(100 * (a.mean() - b.mean()))
     gains = (a.astype(float) - b).reshape(400, 5).mean(axis=1)
     draws = 100 * gains[random.integers(400, size=(4000, 400))].mean(axis=1)
     interval = np.percentile(draws, (2.5, 97.5))
-    assert (found["low"], found["high"]) == pytest.approx(interval, abs=0.2)
-    assert found["p"] == mistakes.sign_test(found["counts"]["a"], found["counts"]["b"])
+    assert (summary["low"], summary["high"]) == pytest.approx(interval, abs=0.2)
+    assert summary["p"] == mistakes.sign_test(summary["counts"]["a"], summary["counts"]["b"])
 
 
 def outcome(text: str, **fields: Any) -> Outcome:
@@ -91,9 +91,9 @@ def outcome(text: str, **fields: Any) -> Outcome:
 def test_words_of_captions_and_of_wins() -> None:
     a = [outcome(text, found="a") for text in ["four dogs", "four cats", "four owls", "a dog"] * 9]
     b = [outcome(text, found="b") for text in ["a dog", "a cat", "an owl"] * 8]
-    found = mistakes.summarize([*b, *a])
-    assert found["words_a"][0] == {"word": "four", "ratio": round(27.5 / 37 / (0.5 / 25), 3)}
-    assert {about["word"] for about in found["words_b"]} == {"a", "an", "cat", "owl"}
+    summary = mistakes.summarize([*b, *a])
+    assert summary["words_a"][0] == {"word": "four", "ratio": round(27.5 / 37 / (0.5 / 25), 3)}
+    assert {about["word"] for about in summary["words_b"]} == {"a", "an", "cat", "owl"}
     assert mistakes.typical_words(a, a) == []
     first, second = outcome("A dog's two-seater, a DOG", kind="x"), outcome("1, 2")
     assert first.words() == {"a", "dog's", "two-seater", "dog"}

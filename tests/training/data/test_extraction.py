@@ -124,9 +124,9 @@ def test_crops_are_repeatable(train: Any, backbone: Path, how: Extraction) -> No
         assert not np.array_equal(first, other)
         assert 0.45 < first.shape[0] * first.shape[1] / (whole.shape[0] * whole.shape[1]) <= 1
         windows = np.lib.stride_tricks.sliding_window_view(whole, first.shape)[..., 0, :, :, :]
-        found = [(windows == crop).all(axis=(2, 3, 4)).any() for crop in (first, first[:, ::-1])]
-        assert any(found)
-        mirrored += not found[0]
+        matches = [(windows == crop).all(axis=(2, 3, 4)).any() for crop in (first, first[:, ::-1])]
+        assert any(matches)
+        mirrored += not matches[0]
     assert 0 < mirrored < 10
     data = read_features(train, backbone, how, copies=3)  # the images themselves and two crops
     assert isinstance(data.features, Copies)

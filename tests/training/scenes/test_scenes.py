@@ -198,9 +198,9 @@ def test_foils_are_false_and_swaps_keep_the_words() -> None:
 
 
 def test_equal_numbers_and_mixed_colours_give_no_foil() -> None:
-    things = [("car", "red"), ("car", "blue"), ("dog", None), ("dog", None)]
+    pairs = [("car", "red"), ("car", "blue"), ("dog", None), ("dog", None)]
     box = (0.1, 0.1, 0.2, 0.2)
-    objects = [SceneObject(name, "", color, box, 1.0, "", False, 0.0) for name, color in things]
+    objects = [SceneObject(name, "", color, box, 1.0, "", False, 0.0) for name, color in pairs]
     foils = {foil.kind: foil for foil in make_foils([Scene("", "sea", None, None, tuple(objects))])}
     assert foils["added_color"].true in ("two cars and two dogs", "two dogs and two cars")
     assert not foils.keys() & {"replaced_color", "swapped_numbers"}
