@@ -1,8 +1,7 @@
 """Opens and decodes an image file within limits on bytes, pixels and memory.
 
-A file may be anything: a pipe, a renamed text file, half a JPEG, a few bytes that unpack to
-gigabytes. The header is read first, so that images that are too large are refused before any pixel
-is decoded. Every failure becomes an `ImageError` with one sentence.
+A file may be a pipe, half a JPEG, or a few bytes that unpack to gigabytes. The header is read
+first, to refuse large images before decoding. Every failure is an `ImageError` of one sentence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Keeps the views of a gallery in memory and finds the best items for a query.
-
-Concurrent queries share torch's threads (`shared_processors`).
-"""
+"""Keeps the views of a gallery in memory and finds the best items for a query."""
 
 from __future__ import annotations
 

@@ -53,13 +53,13 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     random = np.random.default_rng(seed)
     truth = list(data.relevant()) if data.relevant is not None else list(data.image_of[:, None])
     questions = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
-    no_images, things = np.array([], np.int64), _things(data)
-    names = sorted(things)
-    questions += [(_name_phrase(name, random), "thing", things[name]) for name in names]
+    no_images, rows_by_name = np.array([], np.int64), _things(data)
+    names = sorted(rows_by_name)
+    questions += [(_name_phrase(name, random), "thing", rows_by_name[name]) for name in names]
     for _ in range(_PAIRS):
         first, second = random.choice(names, 2, replace=False)
         text = f"{_name_phrase(first, random)} and {_name_phrase(second, random)}"
-        questions.append((text, "pair", np.intersect1d(things[first], things[second])))
+        questions.append((text, "pair", np.intersect1d(rows_by_name[first], rows_by_name[second])))
     vocabulary = sorted(runtime.reader.known)
     for _ in range(_RANDOM):
         row = int(random.integers(len(truth)))
@@ -68,8 +68,8 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         questions.append((" ".join(words), "inserted", truth[row]))
         letters = " ".join(_nonsense(random) for _ in range(random.integers(1, 4)))
         questions.append((letters, "gibberish", no_images))
-        thing = _name_phrase(str(random.choice(names)), random)
-        questions.append((f"{with_article(_nonsense(random))} and {thing}", "unknown", no_images))
+        phrase = _name_phrase(str(random.choice(names)), random)
+        questions.append((f"{with_article(_nonsense(random))} and {phrase}", "unknown", no_images))
         drawn_words = random.choice(vocabulary, random.integers(3, 8)).tolist()
         questions.append((" ".join(drawn_words), "random", no_images))
     texts, kinds, rows = zip(*questions, strict=True)
