@@ -259,15 +259,14 @@ function trainings(curves, titles) {
 /** The ablations, with the paper's findings and ours. */
 function ablations(tables) {
   if (!tables.length) return null;
-  const finding = (name, text) => (text ? [el("dt", {}, name), el("dd", {}, text)] : []);
-  const table = ({ title, paper, found, here, columns, rows, note, hardware, seeds, command }) => {
+  const table = ({ title, paper, found, columns, rows, note, hardware, seeds, command }) => {
     const decimals = (value) => (typeof value === "number" ? (String(value).split(".")[1] ?? "").length : 0);
     const digits = columns.map((_, c) => Math.max(0, ...rows.map((row) => decimals(row[c]))));
     const text = (value, c) => (value === null ? "–" : typeof value === "number" ? rounded(value, digits[c]) : value);
     return fold(
       title,
       el("p", {}, paper),
-      el("dl", {}, ...finding("The paper found", found), ...finding("Here", here)),
+      found && el("dl", {}, el("dt", {}, "The paper found"), el("dd", {}, found)),
       grid(title, columns, rows.map((row) => row.map(text))),
       note && el("p.key", {}, note),
       el("p.key", {}, `${hardware}, ${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}: `, el("code", {}, command)),
