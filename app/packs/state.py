@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -288,17 +289,19 @@ class AppState:
                 self._close(key)
 
     def close(self) -> None:
-        """Stops opening and reading, deletes uploads, and waits for the last steps of reading."""
+        """Stops opening and reading, waits for the last steps of reading, and deletes uploads."""
         with self._lock:
-            for key in list(self.uploads):
-                self._close(key)
             for opening in self._openings.values():
                 opening.stopped.set()
             indexes = [retriever.index for retriever in self._retrievers.values()]
             for index in indexes:
                 index.stop()
+        deadline = time.monotonic() + _LAST_STEP
         for index in indexes:
-            index.join(_LAST_STEP)
+            index.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            for key in list(self.uploads):
+                self._close(key)
 
     def require_owner(self, message: str) -> None:
         """Raises `Refusal` with this message if the app is public."""

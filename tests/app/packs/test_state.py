@@ -85,19 +85,25 @@ def test_one_thread_reads_an_upload(state: AppState, monkeypatch: pytest.MonkeyP
     assert len(again.index) == 2
 
 
-def test_all_readings_stop_before_a_join(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_stop_before_a_join_and_uploads_are_deleted_after_it(
+    state: AppState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key, stopped = upload(state), list[bool]()
+    folder, join = state.uploads[key].folder, Index.join
     indexes = [state.start_upload(key, pack).index for pack in ("", "scenes")]
     for index in indexes:
         index.join(60)
     state.uploads.add(key, "other.png", encoded(1))
 
-    def join(*_: object) -> None:
-        stopped.append(all(index._stopped.is_set() for index in indexes))
+    def check_and_join(index: Index, seconds: float) -> None:
+        stopped.append(folder.exists() and all(index._stopped.is_set() for index in indexes))
+        join(index, seconds)
 
-    monkeypatch.setattr(Index, "join", join)
+    monkeypatch.setattr(Index, "join", check_and_join)
     state.start_upload(key, "")
     assert stopped == [True, True]
+    state.close()
+    assert (stopped, folder.exists()) == ([True] * 4, False)
 
 
 def test_a_missing_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
