@@ -42,7 +42,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
 
-CLIENTS, BEST = 16, 10  # concurrent clients; hits of a query
+CLIENTS, HITS = 16, 10  # concurrent clients; hits of a query
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries with which the gallery measures its recall
 CHUNK = 4096  # images drawn or scored at once
@@ -106,7 +106,7 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
         print(f"{'method':<12} {'p50':>8} {'p95':>8} {'encoder p50':>12} {'ratio':>6}")
         for name in runtime.methods:
             encode = partial(runtime.text_features, method=name)
-            search = partial(retriever.search, spec=name, k=BEST)
+            search = partial(retriever.search, spec=name, k=HITS)
             encoder = np.median(milliseconds(encode, [[text] for text in texts], WARM_UP))
             p50, p95 = np.percentile(milliseconds(search, terms, WARM_UP), [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
@@ -145,7 +145,7 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     build = time.perf_counter() - began
 
     def search_gallery(query: Views) -> list[int]:
-        return [hit.id for hit in gallery.search(query, BEST)]
+        return [hit.id for hit in gallery.search(query, HITS)]
 
     pairs = zip(map(search_gallery, timed_queries), truth, strict=True)
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
@@ -218,7 +218,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
             scores = torch.from_numpy(products.reshape(len(images), -1).max(axis=1))
         else:
             scores = torch.cat([method.score(Views(chunk), query)[:, 0] for chunk in chunks])
-        return scores.topk(min(BEST, len(images))).indices.tolist()
+        return scores.topk(min(HITS, len(images))).indices.tolist()
 
     return search
 

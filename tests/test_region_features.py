@@ -96,7 +96,7 @@ def test_search_evidence_and_maps_agree_with_the_evaluation(tmp_path: Path) -> N
             assert results.base[place] + terms == pytest.approx(score, abs=1e-5)
         seen = retriever.views([row], name, attention=True).attention
         assert seen is not None
-        drawn = regions.summed if method.attention_sums_to_one else regions.strongest
+        drawn = regions.sum_map if method.attention_sums_to_one else regions.max_map
         maps = maps_of(retriever, row, name)
         np.testing.assert_allclose(maps, drawn(row, seen[0]).numpy(), atol=1e-6)
 

@@ -160,7 +160,7 @@ def to_maps(
         return to_sheet(retriever, values)
     if regions is None or isinstance(images, Image.Image):
         return retriever.runtime.on_grid(values)
-    to_map = regions.summed if adds_up else regions.strongest
+    to_map = regions.sum_map if adds_up else regions.max_map
     return torch.stack([to_map(row, part) for row, part in zip(images, values, strict=True)])
 
 

@@ -175,7 +175,7 @@ class Regions:
         """Returns features (N, n, d) of all images, as stored."""
         return self._features.numpy()
 
-    def summed(self, row: int, values: Tensor) -> Tensor:
+    def sum_map(self, row: int, values: Tensor) -> Tensor:
         """Spreads an image's values (..., n) over a map (..., rows, columns) with the same sum.
 
         Each value is spread evenly over its region's box; values of overlapping boxes are added.
@@ -183,7 +183,7 @@ class Regions:
         shares = self._cell_shares(row).to(values)  # (n, cells)
         return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
-    def strongest(self, row: int, values: Tensor) -> Tensor:
+    def max_map(self, row: int, values: Tensor) -> Tensor:
         """Returns a map (..., rows, columns) of an image's values (..., n), such as cosines.
 
         Each cell has the highest value of the regions that overlap it, 0 outside all regions.

@@ -26,18 +26,18 @@ def test_shares_are_spread_over_boxes_and_add_up(tmp_path: Path) -> None:
     quarter, whole, line, odd = torch.eye(4)
     upper_left = np.zeros(MAPS)
     upper_left[: rows // 2, : columns // 2] = 4 / (rows * columns)
-    np.testing.assert_allclose(regions.summed(0, quarter), upper_left, atol=1e-7)
-    np.testing.assert_allclose(regions.summed(0, whole), np.full(MAPS, 1 / 256), atol=1e-7)
-    drawn = regions.summed(0, line)
+    np.testing.assert_allclose(regions.sum_map(0, quarter), upper_left, atol=1e-7)
+    np.testing.assert_allclose(regions.sum_map(0, whole), np.full(MAPS, 1 / 256), atol=1e-7)
+    drawn = regions.sum_map(0, line)
     assert drawn.sum() == pytest.approx(1)
     assert drawn[-1, int(0.7 * columns)] == drawn.max()
     values = torch.from_numpy(RANDOM.normal(size=(2, 3, 4)).astype(np.float32))
-    maps = regions.summed(1, values)
+    maps = regions.sum_map(1, values)
     assert maps.shape == (2, 3, *MAPS)
     torch.testing.assert_close(maps.sum(dim=(-2, -1)), values.sum(dim=-1))
     near, far = (0.26 * columns, 0.63 * columns)
     share = min(int(near) + 1, far) - near  # of the leftmost column inside the box
-    across = regions.summed(0, odd).sum(dim=0)
+    across = regions.sum_map(0, odd).sum(dim=0)
     assert float(across[int(near)]) == pytest.approx(share / (far - near), abs=1e-5)
 
 
@@ -46,8 +46,8 @@ def test_regions_without_boxes_are_everywhere(tmp_path: Path) -> None:
     regions = Regions(tmp_path / REGIONS)
     values = torch.tensor([0.1, 0.2, 0.3, -0.1])
     assert regions.grid == (1, 1)
-    assert regions.summed(0, values).tolist() == [[pytest.approx(0.5)]]
-    assert regions.strongest(0, values).tolist() == [[pytest.approx(0.3)]]
+    assert regions.sum_map(0, values).tolist() == [[pytest.approx(0.5)]]
+    assert regions.max_map(0, values).tolist() == [[pytest.approx(0.3)]]
 
 
 def test_what_cannot_be_regions(tmp_path: Path) -> None:
