@@ -143,6 +143,8 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
+    if options.halves and not (options.calibrate or options.calibration):
+        raise ValueError("--halves divides the images of --calibrate or --calibration; add one")
     pack = resolve(options.pack)
     measured: dict[str, Any] = {"sources": {str(pack): sha256_of(pack / MANIFEST)}}
     runtime = Runtime.load(pack, options.device)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,7 +37,6 @@ IMAGES = "images"
 EVALUATED_CAPTIONS = 5  # captions per image in evaluation; a few COCO images have six or seven
 _FILE = ("file", "filename", "file_name", "image", "image_name")
 _CAPTION = ("caption", "captions", "text", "sentence", "comment")
-_IGNORED = ("", "comment_number")  # an index without a name; a column of Flickr30K's table
 _SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is training data
 _MAX_NAMED = 3  # missing files named in an error
 _FIX = "correct it, or fetch it again"
@@ -56,12 +55,14 @@ class _Strict(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class _Row(_Strict):
-    """A row of a table or of JSON Lines."""
+class _Row(_Strict, extra="allow"):
+    """A row of a table or of JSON Lines; `model_extra` has the fields with unknown names."""
 
     file: str = Field(validation_alias=AliasChoices(*_FILE))
     captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION))
     split: str | None = None
+    row_number: Any = Field(None, alias="")  # ignored: an index without a name
+    comment_number: Any = None  # ignored: a column of Flickr30K's table
 
 
 class _Sentence(_Strict):
@@ -171,10 +172,6 @@ def _from_table(path: Path, text: str) -> _Entries:
                         first = f'its first line is "{", ".join(columns)[:100]}"'
                         advice = "begin it with the line file,caption"
                         raise ValueError(f'{path} has no column "{names[0]}": {first}; {advice}')
-                accepted = {*_FILE, *_CAPTION, "split", *_IGNORED}
-                if unknown := [name for name in columns if name not in accepted]:
-                    advice = "rename it to file, caption or split, or remove it"
-                    raise ValueError(f'{path} has an unknown column "{unknown[0]}"; {advice}')
             elif len(cells) != len(columns):
                 counts = f"{len(cells)} values, and the first line names {len(columns)}"
                 advice = 'put captions that contain the separator into "quotation marks"'
@@ -188,6 +185,10 @@ def _from_table(path: Path, text: str) -> _Entries:
 
 def _entry(location: str, value: str | dict[str, str]) -> _Entries:
     row = _parse(_Row, location, value)
+    if row.model_extra:
+        advice = "rename it to file, caption or split, or remove it"
+        field = next(iter(row.model_extra))
+        raise ValueError(f'{location} has an unknown or repeated field "{field}"; {advice}')
     captions = [row.captions] if isinstance(row.captions, str) else row.captions
     yield location, row.file, captions, row.split or None
 

@@ -112,7 +112,7 @@ DAMAGED = {
     "c.csv": [
         ("a.jpg,A dog\n", 'no column "file": its first line is "a.jpg, a dog"'),
         ("file,what\na.jpg,A dog\n", 'no column "caption"'),
-        ("file,caption,splits\na.jpg,A dog,test\n", 'unknown column "splits"; rename it to file'),
+        ("file,caption,splits\na.jpg,A,test\n", 'line 2 .* field "splits"; rename it to file'),
         ("file,caption\na.jpg,A dog, running\n", 'line 2 has 3 values.*"quotation marks"'),
         ("file,caption\na.jpg,\n", r"line 2: a\.jpg has an empty caption"),
         ('file,caption\na.jpg,"A dog\n', "line 2 is not readable"),
@@ -124,6 +124,8 @@ DAMAGED = {
     "c.jsonl": [
         ('{"file": "a.jpg"}', 'line 1 is not readable: "captions?": Field required'),
         ('{"file": 3, "caption": "A"}', 'line 1 .*"file": Input should be a valid str'),
+        ('{"file": "a.jpg", "caption": "A", "splitt": "val"}', 'line 1 .* field "splitt"; rename'),
+        ('{"file": "a.jpg", "caption": "A", "captions": []}', 'repeated field "captions"; rename'),
         ('{"file":\n', "line 1 is not readable: Invalid JSON"),
     ],
     "c.json": [
