@@ -109,13 +109,16 @@ def mistakes(
 def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
     """Returns the captions that `add_queries` stored, by their key, or those of the collection.
 
+    In stored captions, the file that the gallery contains replaces its copies (`Index.copies`).
     Raises `Refusal` if the key is no longer stored, ValueError if the collection has no captions.
     """
     if queries:
         captions = retriever.readings.get(queries, Reading()).result
         if captions is None:
             raise Refusal(410, "these queries are no longer stored; send the file again")
-        return list(captions)
+        ids = {image.file: image.image_id for image in retriever.collection.images}
+        kept = {ids[copy.file]: ids[copy.same_as] for copy in retriever.index.copies}
+        return [c._replace(right=tuple(kept.get(i, i) for i in c.right)) for c in captions]
     collection = retriever.collection
     if not collection.captions:
         raise ValueError("these images have no captions; send a CSV file of queries and images")

@@ -62,16 +62,18 @@ def test_filters_pages_and_tables(private: Server) -> None:
 def test_a_collection_without_captions_asks_for_queries(private: Server, tmp_path: Path) -> None:
     for i in range(3):
         draw(i)[0].save(tmp_path / f"{i}.png")
+    (tmp_path / "copy.png").write_bytes((tmp_path / "1.png").read_bytes())
     (tmp_path / "text.png").write_text("no image")
     where = {"collection": private.post("collections/open", place=str(tmp_path))["collection"]}
     private.await_stage("ready", **where)
     reply = private.http.get("mistakes", params=where)
     assert (reply.status_code, "send a CSV file" in reply.json()["error"]) == (400, True)
-    content = b"query,image,kind\na red bar,1.png,bar\na circle,2,circle\na bar,text.png,bar"
+    content = b"query,image,kind\na red bar,copy.png,bar\na circle,2,circle\na bar,text.png,bar"
     queries = private.http.post("mistakes/queries", content=content, params=where).json()
     answer = answered(private, **where, **queries, k=4, cell="both")
     assert [item["kind"] for item in answer["kinds"]] == ["bar", "circle"]
     assert (answer["total"], answer["exact"]) == (2, False)
+    assert {row["image"] for row in answer["captions"]} == {1, 2}  # 1.png for its copy
     assert answer["counts"]["neither"] == 1  # the unreadable image
     gone = private.http.get("mistakes", params={"queries": "0"})
     assert gone.status_code == 410
