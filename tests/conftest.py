@@ -1,13 +1,15 @@
-"""Set-up of every test: threads, order, groups of files in one process, random seed."""
+"""Set-up of every test: threads, order, processes and their shared folders, random seed."""
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from xdist.scheduler import LoadFileScheduling
 
 # The tensors of the tests are so small that more threads are slower. Processes that tests start
@@ -148,3 +150,20 @@ def _seed() -> None:
     import torch
 
     torch.manual_seed(1)  # shared packs and runs use seed 0
+
+
+def shared_root(factory: pytest.TempPathFactory) -> Path:
+    """Returns the temporary folder that all processes of a run share."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Returns a read-only folder, which `make` fills in the first process that needs it."""
+    root = shared_root(factory)
+    with FileLock(root / f"{name}.lock"):
+        if not (root / name).is_dir():
+            draft = factory.mktemp(name)
+            make(draft)
+            draft.rename(root / name)
+    return root / name

@@ -18,12 +18,10 @@ SIZE, PATCH, CONTEXT = 64, 16, 77
 FIRST, SHARDS, SIGLIP, SIGLIP_2 = "first upload", "shards", "SigLIP", "SigLIP 2"
 WORDS = ["a", "red", "dog", "cat", "on", "the", "beach", "two", "cars", "plate", "of", "food"]
 CLIP_MARKS = ["<|startoftext|>", "<|endoftext|>"]
-BERT_MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+BERT_MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _LAYERS: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24}
 _LAYERS |= {"num_hidden_layers": 2, "num_attention_heads": 2}
-_PROCESSOR: dict[str, Any] = dict.fromkeys(("do_resize", "do_rescale", "do_normalize"), True)
-_PROCESSOR |= {"rescale_factor": 1 / 255}
-_PROCESSOR |= {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
+_STATISTICS = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
 _SQUARE = {"height": SIZE, "width": SIZE}
 STRETCH = {"size": _SQUARE, "resample": 2}
 CROP: dict[str, Any] = {"size": {"shortest_edge": SIZE + 4}, "resample": 3}
@@ -98,9 +96,9 @@ def _save_clip(folder: Path, first: bool, vision: dict[str, Any], seed: int) -> 
         for part, places in (("text", CONTEXT), ("vision", (size // PATCH) ** 2 + 1)):
             weights[f"{part}_model.embeddings.position_ids"] = torch.arange(places)[None]
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        sizes = {"do_center_crop": True, "crop_size": size, "size": size, "resample": 3}
-        old = {k: v for k, v in _PROCESSOR.items() if "rescale" not in k}
-        old |= {"feature_extractor_type": "CLIPFeatureExtractor", **sizes}
+        old = dict.fromkeys(("do_resize", "do_center_crop", "do_normalize"), True) | _STATISTICS
+        old |= {"crop_size": size, "size": size, "resample": 3}
+        old |= {"feature_extractor_type": "CLIPFeatureExtractor"}
         write(folder / "preprocessor_config.json", old)
         tokenizer.save_pretrained(folder)
         return
@@ -129,21 +127,14 @@ def _build(name: str, settings: dict[str, Any], seed: int) -> Any:
 
 
 def save_processor(folder: Path, kind: str, values: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = {"image_processor_type": kind, **_PROCESSOR, **values}
-    write(folder / "preprocessor_config.json", settings)
+    """Saves the settings of an image processor; `values` differ from the defaults of its class."""
+    import transformers
+
+    getattr(transformers, f"{kind}Pil")(**_STATISTICS, **values).save_pretrained(folder)
 
 
 def write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value), "utf-8")
-
-
-def enlarge(folder: Path) -> Path:
-    """Adds 12 MB of unused weights, since the Hub's client reads 10 MB at a time."""
-    weights = load_file(folder / "model.safetensors")
-    weights["unread"] = torch.rand(3_000_000)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    return folder
 
 
 def spread(network: Any) -> Any:
@@ -159,14 +150,10 @@ def spread(network: Any) -> Any:
 
 def word_pieces() -> Tokenizer:
     """Builds BERT's tokenizer with 12 words."""
-    vocabulary = {w: i for i, w in enumerate([*BERT_MARKS, *WORDS, "##s"])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(BERT_MARKS)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
+    from transformers import BertTokenizer
+
+    vocabulary = {word: i for i, word in enumerate([*BERT_MARKS, *WORDS, "##s"])}
+    tokenizer = BertTokenizer(vocab=vocabulary).backend_tokenizer
     tokenizer.enable_padding(length=16)  # some published tokenizers pad; packs ignore it
     return tokenizer
 
@@ -188,19 +175,16 @@ def unigram_pieces() -> list[tuple[str, float]]:
 
 def gemma() -> Tokenizer:
     """Builds SigLIP 2's tokenizer, which has byte fallback and keeps upper case."""
-    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces += ["▁", *string.ascii_letters]
+    from transformers import GemmaTokenizer
+
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *string.ascii_letters]
+    pieces += [f"<0x{byte:02X}>" for byte in range(256)]
     merges = _merges(["▁", *word] for word in WORDS)
-    pieces += map("".join, merges)
-    vocabulary = {piece: place for place, piece in enumerate(pieces)}
-    model = models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    vocabulary = {piece: i for i, piece in enumerate([*pieces, *map("".join, merges)])}
+    tokenizer = GemmaTokenizer(vocab=vocabulary, merges=merges).backend_tokenizer
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A <eos>", special_tokens=[("<eos>", 1)]
     )
-    tokenizer.add_special_tokens(pieces[:4])
     return tokenizer
 
 
@@ -209,7 +193,7 @@ def _byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = _merges([*word[:-1], f"{word[-1]}</w>"] for word in WORDS)
     names = [*letters, *(f"{letter}</w>" for letter in letters), *map("".join, merges)]
-    return {name: place for place, name in enumerate([*dict.fromkeys(names), *CLIP_MARKS])}, merges
+    return {name: i for i, name in enumerate([*dict.fromkeys(names), *CLIP_MARKS])}, merges
 
 
 def _merges(words: Iterable[list[str]]) -> list[tuple[str, str]]:

@@ -16,9 +16,7 @@ from polyview.training import evaluate
 from polyview.training.objectives import OBJECTIVES
 from polyview.training.objectives.losses import Triplet
 from tests.export.conftest import write_gallery
-from tests.regions import RECIPE
-from tests.training.conftest import run_training
-from tests.training.photographs import write_encoder, write_photographs
+from tests.training.conftest import RECIPE, run_training, write_encoder, write_photographs
 
 
 class Toy(BaseAttention):

@@ -23,9 +23,7 @@ from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import image_features, score_matrix, split_views
 from polyview.training.loop.trainer import run_views
 from tests.app.conftest import finish, maps_of
-from tests.regions import LABELS, shared_world
-from tests.training.conftest import write_regions
-from tests.training.photographs import write_photographs
+from tests.training.conftest import LABELS, shared_world, write_photographs, write_regions
 
 BUNDLED = Path(__file__).parents[1] / "app" / "bundled" / "scenes"
 

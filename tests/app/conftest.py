@@ -27,10 +27,8 @@ from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
 from tests.app.many import write_many
 from tests.app.serving import Serve, Server, servers
-from tests.conftest import SERVERS
-from tests.export.conftest import write_backbone, write_run
-from tests.export.editing import edited
-from tests.once import made_once, shared_root
+from tests.conftest import SERVERS, made_once, shared_root
+from tests.export.conftest import edited, write_backbone, write_run
 
 RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105, 180)
 COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "pink": PINK}

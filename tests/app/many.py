@@ -13,8 +13,7 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from polyview.models import build
 from polyview.models.checkpoint import save_tensors
-from tests.export.conftest import settle
-from tests.export.editing import edited
+from tests.export.conftest import edited, settle
 
 # arguments of the added methods, all of several views
 ADDED: dict[str, dict[str, Any]] = {

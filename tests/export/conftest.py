@@ -1,8 +1,10 @@
-"""Run folders with small random networks, and packs built from them."""
+"""Run folders with small random networks, and packs built from them; edits of packs."""
 
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,8 @@ from polyview.models.encoders.bigru import BiGRUTextEncoder
 from polyview.models.encoders.scene_net import SceneNet
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.objectives import OBJECTIVES
+from tests.conftest import made_once
 from tests.export.hub_server import HubState, running_hub
-from tests.once import made_once
 
 TRAINED = tuple(OBJECTIVES)  # all methods but CLIP
 NAME = TRAINED[0]
@@ -127,6 +129,21 @@ def write_gallery(folder: Path, count: int = 6) -> Path:
     content = {"split": "test", "world": "tiny", "images": entries}
     (folder / "gallery.json").write_text(json.dumps(content))
     return folder
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the object in a JSON file, and writes the changed object back."""
+    values = json.loads(path.read_text("utf-8"))
+    yield values
+    path.write_text(json.dumps(values), "utf-8")
+
+
+def relist(pack: Path, name: str) -> Path:
+    """Updates the size and checksum of a changed file in pack.json."""
+    with edited(pack / "pack.json") as manifest:
+        manifest["files"][name] = asdict(describe_file(pack / name))
+    return pack
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Tiny checkpoints in the formats of the authors' releases, with random weights.
 
-Names of weights are those of the released code; sizes are small. As in the releases, the options
-are stored as a Namespace.
+Modules have the names of the released code; sizes are small. As in the releases, the options are
+stored as a Namespace.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from polyview.models.encoders.resnet import ResNet
 
 State = dict[str, Tensor]
-EMBED, REGION, WORDS, WORD_DIM = 8, 12, 12, 6
+EMBED, REGION, WORD_DIM = 8, 12, 6
 HIDDEN, INNER, PIECES, POSITIONS, HEADS = 8, 12, 30, 24, 2
 BERT: dict[str, Any] = {
     **{"vocab_size": PIECES, "max_position_embeddings": POSITIONS, "num_hidden_layers": 1},
@@ -28,146 +28,130 @@ SIZE = 64  # side of the images of the grid models, in pixels
 WORD_LIST = ("<pad>", "<start>", "<end>", "<unk>", "a", "dog", "cat", "on", "the", "beach", "runs")
 
 
-def weights(name: str, module: nn.Module) -> State:
-    """Returns random weights for a module; `name` is the prefix of their names, or empty."""
-    state: State = {}
-    for key, value in module.state_dict().items():
-        drawn = torch.full_like(value, 7)
-        if value.is_floating_point():
-            variance = key.endswith("running_var")
-            drawn = torch.rand_like(value) + 0.5 if variance else torch.randn_like(value) * 0.4
-        state[f"{name}.{key}".removeprefix(".")] = drawn
+def named(**parts: nn.Module) -> nn.ModuleDict:
+    return nn.ModuleDict(parts)
+
+
+def weights(module: nn.Module) -> State:
+    """Draws the weights of a module, and returns them."""
+    state = module.state_dict()
+    for name, value in state.items():
+        if not value.is_floating_point():
+            value.fill_(7)
+        elif name.endswith("running_var"):
+            value.uniform_(0.5, 1.5)
+        else:
+            value.normal_(std=0.4)
     return state
 
 
-def linear(name: str, outputs: int, inputs: int, bias: bool = True) -> State:
-    return weights(name, nn.Linear(inputs, outputs, bias))
+def gpo() -> nn.Module:
+    return named(gru=nn.GRU(32, 32, bidirectional=True), linear=nn.Linear(32, 1, bias=False))
 
 
-def gru(name: str, inputs: int, hidden: int, both: bool = True) -> State:
-    return weights(name, nn.GRU(inputs, hidden, bidirectional=both))
+def mlp(inputs: int, inner: int = EMBED // 2, outputs: int = EMBED) -> nn.Module:
+    layers = nn.ModuleList([nn.Linear(inputs, inner), nn.Linear(inner, outputs)])
+    return named(layers=layers, bns=nn.ModuleList([nn.BatchNorm1d(inner), nn.BatchNorm1d(outputs)]))
 
 
-def gpo(name: str) -> State:
-    return {**gru(f"{name}.gru", 32, 32), **linear(f"{name}.linear", 1, 32, bias=False)}
+def resnet(groups: int = 1) -> Any:
+    """Builds a ResNet with two blocks in the second stage and one in the others."""
+    return ResNet(STEM, WIDTHS, OUTPUTS, (1, 2, 1, 1), groups=groups)
 
 
-def mlp(name: str, inputs: int, inner: int = EMBED // 2, outputs: int = EMBED) -> State:
-    return {
-        **linear(f"{name}.layers.0", inner, inputs),
-        **linear(f"{name}.layers.1", outputs, inner),
-        **weights(f"{name}.bns.0", nn.BatchNorm1d(inner)),
-        **weights(f"{name}.bns.1", nn.BatchNorm1d(outputs)),
-    }
-
-
-def resnet(name: str, groups: int = 1) -> State:
-    """A ResNet with two blocks in the second stage and one in the others."""
-    return weights(name, ResNet(STEM, WIDTHS, OUTPUTS, (1, 2, 1, 1), groups=groups))
-
-
-def bert(name: str) -> State:
-    """BERT with the names of `transformers`, and the position ids that older files store."""
+def bert() -> nn.Module:
+    """Builds a BERT that stores its position ids, as older versions of `transformers` do."""
     from transformers import BertConfig, BertModel
 
-    state = weights(name, BertModel(BertConfig(**BERT)))
-    return {**state, f"{name}.embeddings.position_ids": torch.arange(POSITIONS)[None]}
+    network = BertModel(BertConfig(**BERT))
+    network.embeddings.register_buffer("position_ids", torch.arange(POSITIONS)[None])
+    return network
 
 
-def vit(name: str) -> State:
-    """A ViT with the names of transformers 4."""
-    layer = f"{name}.encoder.layer.0"
-    state = {
-        f"{name}.embeddings.cls_token": torch.randn(1, 1, HIDDEN),
-        f"{name}.embeddings.position_embeddings": torch.randn(1, 17, HIDDEN),
-        **weights(f"{name}.embeddings.patch_embeddings.projection", nn.Conv2d(3, HIDDEN, 16)),
-        **linear(f"{layer}.intermediate.dense", INNER, HIDDEN),
-        **linear(f"{layer}.output.dense", HIDDEN, INNER),
-        **linear(f"{name}.pooler.dense", HIDDEN, HIDDEN),
-    }
-    for part in ("attention.query", "attention.key", "attention.value", "output.dense"):
-        state |= linear(f"{layer}.attention.{part}", HIDDEN, HIDDEN)
-    for norm in (f"{layer}.layernorm_before", f"{layer}.layernorm_after", f"{name}.layernorm"):
-        state |= weights(norm, nn.LayerNorm(HIDDEN))
-    return state
-
-
-def words(both: bool, hidden: int = EMBED) -> State:
-    """Word embeddings and a GRU; with `both`, one more row for the <mask> of VSE-infinity."""
-    rows = len(WORD_LIST) + (1 if both else 0)
-    return {**weights("embed", nn.Embedding(rows, WORD_DIM)), **gru("rnn", WORD_DIM, hidden, both)}
+def vit() -> nn.Module:
+    """Builds a ViT with the names of transformers 4."""
+    square = {name: nn.Linear(HIDDEN, HIDDEN) for name in ("query", "key", "value")}
+    output = named(dense=nn.Linear(HIDDEN, HIDDEN))
+    layer = named(
+        attention=named(attention=named(**square), output=output),
+        intermediate=named(dense=nn.Linear(HIDDEN, INNER)),
+        output=named(dense=nn.Linear(INNER, HIDDEN)),
+        layernorm_before=nn.LayerNorm(HIDDEN),
+        layernorm_after=nn.LayerNorm(HIDDEN),
+    )
+    patches = named(patch_embeddings=named(projection=nn.Conv2d(3, HIDDEN, 16)))
+    patches.cls_token = nn.Parameter(torch.empty(1, 1, HIDDEN))
+    patches.position_embeddings = nn.Parameter(torch.empty(1, 17, HIDDEN))
+    return named(
+        embeddings=patches,
+        encoder=named(layer=nn.ModuleList([layer])),
+        layernorm=nn.LayerNorm(HIDDEN),
+        pooler=named(dense=nn.Linear(HIDDEN, HIDDEN)),
+    )
 
 
 def vse_infty_regions() -> dict[str, Any]:
-    image = {**linear("fc", EMBED, REGION), **mlp("mlp", REGION), **gpo("gpool")}
-    return saved([image, {**words(both=True), **gpo("gpool")}], no_imgnorm=False)
+    image = named(fc=nn.Linear(REGION, EMBED), mlp=mlp(REGION), gpool=gpo())
+    embed = nn.Embedding(len(WORD_LIST) + 1, WORD_DIM)  # the last row is that of <mask>
+    text = named(embed=embed, rnn=nn.GRU(WORD_DIM, EMBED, bidirectional=True), gpool=gpo())
+    return saved([weights(image), weights(text)], no_imgnorm=False)
 
 
 def vse_infty_grid(source: str = "wsl", factor: float = SIZE / 256) -> dict[str, Any]:
     """A model with a CNN, which is stored twice, and BERT, both wrapped in `DataParallel`."""
-    cnn = resnet("", 1 if source == "detector" else GROUPS)
-    base = {"conv1.": "base.0.", "bn1.": "base.1.", "layer1.": "base.4.", "layer2.": "base.5."}
-    base |= {"layer3.": "base.6.", "layer4.": "top.0."}
-    image = {f"backbone.resnet.{key}": value for key, value in cnn.items()}
-    for theirs, copy in base.items():
-        results = {key: value for key, value in cnn.items() if key.startswith(theirs)}
-        image |= {f"backbone.{copy}{k.removeprefix(theirs)}": v for k, v in results.items()}
-    image |= linear("backbone.resnet.fc", 10, OUTPUTS[-1])
-    image |= {**linear("image_encoder.fc", EMBED + 2, OUTPUTS[-1]), **gpo("image_encoder.gpool")}
-    text = {**bert("bert"), **linear("linear", EMBED + 2, HIDDEN), **gpo("gpool")}
-    wrapped = [{f"module.{key}": value for key, value in part.items()} for part in (image, text)]
+    cnn = resnet(1 if source == "detector" else GROUPS)
+    stages = cnn.layer1, cnn.layer2, cnn.layer3
+    base = nn.Sequential(cnn.conv1, cnn.bn1, nn.ReLU(), cnn.pool, *stages)
+    cnn.fc = nn.Linear(OUTPUTS[-1], 10)
+    backbone = named(resnet=cnn, base=base, top=nn.Sequential(cnn.layer4))
+    encoder = named(fc=nn.Linear(OUTPUTS[-1], EMBED + 2), gpool=gpo())
+    image = named(backbone=backbone, image_encoder=encoder)
+    text = named(bert=bert(), linear=nn.Linear(HIDDEN, EMBED + 2), gpool=gpo())
+    wrapped = [weights(nn.DataParallel(part)) for part in (image, text)]
     return saved(wrapped, backbone_source=source, input_scale_factor=factor)
 
 
 def mv_vse() -> dict[str, Any]:
-    image = {**linear("fc_list.0", EMBED, REGION), **linear("fc_list.1", EMBED, REGION)}
-    return saved([image, words(both=False)], k="2")
+    maps = nn.ModuleList([nn.Linear(REGION, EMBED), nn.Linear(REGION, EMBED)])
+    text = named(embed=nn.Embedding(len(WORD_LIST), WORD_DIM), rnn=nn.GRU(WORD_DIM, EMBED))
+    return saved([weights(named(fc_list=maps)), weights(text)], k="2")
 
 
-def pie_net(name: str, local: int) -> State:
-    return {
-        **linear(f"{name}.attention.w_1", local // 2, local, bias=False),
-        **linear(f"{name}.attention.w_2", 2, local // 2, bias=False),
-        **linear(f"{name}.fc", EMBED, local),
-        **weights(f"{name}.layer_norm", nn.LayerNorm(EMBED)),
-    }
-
-
-def pvse() -> State:
-    """Only the weights, as PVSE's evaluation script loads them."""
-    wide = OUTPUTS[-1]
-    image = {**resnet("cnn"), **linear("fc", EMBED, wide), **pie_net("pie_net", wide)}
-    rows = weights("embed", nn.Embedding(len(WORD_LIST), WORD_DIM))
-    text = {**rows, **gru("rnn", WORD_DIM, EMBED // 2), **pie_net("pie_net", WORD_DIM)}
-    state = {f"img_enc.{key}": value for key, value in image.items()}
-    return state | {f"txt_enc.{key}": value for key, value in text.items()}
+def pie_net(local: int) -> nn.Module:
+    first, second = nn.Linear(local, local // 2, bias=False), nn.Linear(local // 2, 2, bias=False)
+    attention = named(w_1=first, w_2=second)
+    return named(attention=attention, fc=nn.Linear(local, EMBED), layer_norm=nn.LayerNorm(EMBED))
 
 
 def pvse_clips() -> State:
-    """A model of clips: pooled features of frames, and a BiGRU instead of the linear map."""
-    state = {key: value for key, value in pvse().items() if not key.startswith("img_enc.fc.")}
-    return state | gru("img_enc.rnn", OUTPUTS[-1], EMBED // 2)
+    """A model of clips: only the weights, as PVSE's evaluation script loads them."""
+    wide, half = OUTPUTS[-1], EMBED // 2
+    image = named(cnn=resnet(), rnn=nn.GRU(wide, half, bidirectional=True), pie_net=pie_net(wide))
+    embed, rnn = nn.Embedding(len(WORD_LIST), WORD_DIM), nn.GRU(WORD_DIM, half, bidirectional=True)
+    return weights(
+        named(img_enc=image, txt_enc=named(embed=embed, rnn=rnn, pie_net=pie_net(WORD_DIM)))
+    )
 
 
 def avse() -> dict[str, Any]:
-    state = {
-        **vit("img_enc.visual_encoder"),
-        **linear("img_enc.image_encoder.fc", EMBED + 4, HIDDEN),
-        **gpo("img_enc.image_encoder.gpool"),
-        **bert("txt_enc.bert"),
-        **linear("txt_enc.fc", EMBED + 4, HIDDEN),
-        **weights("txt_enc.ln", nn.LayerNorm(EMBED + 4)),
-        **mlp("txt_enc.mlp", HIDDEN, 6, EMBED + 4),
-        **gpo("txt_enc.gpool"),
-        "sim_enc.bin_score": torch.tensor(0.0),
-    }
+    wide = EMBED + 4
+    image = named(fc=nn.Linear(HIDDEN, wide), gpool=gpo())
+    text = named(
+        bert=bert(),
+        fc=nn.Linear(HIDDEN, wide),
+        ln=nn.LayerNorm(wide),
+        mlp=mlp(HIDDEN, 6, wide),
+        gpool=gpo(),
+    )
+    state = weights(named(img_enc=named(visual_encoder=vit(), image_encoder=image), txt_enc=text))
+    state["sim_enc.bin_score"] = torch.tensor(0.0)
     return saved(state, img_res=64, vit_type="google/vit-base-patch16-224-in21k")
 
 
 def saved(model: Any, **options: Any) -> dict[str, Any]:
     """Returns a checkpoint as the training script of a release writes it."""
-    named = argparse.Namespace(embed_size=EMBED, **options)
-    return {"epoch": 3, "model": model, "best_rsum": 401.5, "opt": named, "Eiters": 99}
+    namespace = argparse.Namespace(embed_size=EMBED, **options)
+    return {"epoch": 3, "model": model, "best_rsum": 401.5, "opt": namespace, "Eiters": 99}
 
 
 def write_words(path: Path, words: Sequence[str] = WORD_LIST) -> Path:

@@ -12,8 +12,7 @@ from PIL import Image
 from polyview.export.pack.validation import PackError
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import Sessions
-from tests.export.conftest import IMAGE_DIM, NAME, SIZE
-from tests.export.editing import edited
+from tests.export.conftest import IMAGE_DIM, NAME, SIZE, edited
 
 TEXTS = ["a dog", "two apples left of a red car at night on the beach", "zebra", "the cat"]
 

@@ -15,7 +15,7 @@ from polyview.training.objectives.losses import info_nce
 from polyview.training.objectives.mvam import attention_overlap
 from tests.golden.loading import check, double, grad, load
 from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded
-from tests.papers.terms import by_name, terms_of, views_of
+from tests.papers.conftest import by_name, terms_of, views_of
 
 
 @pytest.fixture

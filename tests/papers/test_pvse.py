@@ -14,7 +14,7 @@ from polyview.models.views import lengths_to_mask
 from polyview.training.objectives import pvse as objectives
 from tests.golden.loading import check, check_gradients, grad, load, renamed
 from tests.models.conftest import HOLES, IMAGE_DIM, TEXT_DIM, encoded, sets
-from tests.papers.terms import IDS, terms_of, views_of
+from tests.papers.conftest import IDS, terms_of, views_of
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """VSE-infinity: GPO, aggregators, encoders, loss and training against loops and the release."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,35 @@ from polyview.models.gpo import GPO, build_pooling
 from polyview.models.views import lengths_to_mask
 from polyview.models.vse_infty import VSEInfinity
 from polyview.training.objectives.losses import same_image
-from tests import reference
 from tests.golden import loading as golden
 from tests.models.conftest import IMAGE_DIM, TEXT_DIM, encoded
-from tests.papers.terms import hinge_triplet
+from tests.papers.conftest import hinge_triplet
 
 
 @pytest.fixture(params=["paper", "release"])
 def gpo(request: pytest.FixtureRequest) -> GPO:
     return GPO() if request.param == "paper" else GPO(released=True)
+
+
+def gpo_pool(gpo: GPO, features: Tensor) -> Tensor:
+    """Pools one set (N, D) to (D,), one number at a time: VSE-infinity, Eqs. (2)-(5)."""
+    count, dim = features.shape
+    encoding = torch.zeros(count, gpo.position_dim)
+    for k in range(count):
+        position = k + gpo.first_position
+        for j in range(gpo.position_dim // 2):
+            w = 1.0 / 10000 ** (2 * j / gpo.position_dim)
+            encoding[k, 2 * j] = math.sin(w * position)  # Eq. (4)
+            encoding[k, 2 * j + 1] = math.cos(w * position)
+    states, _ = gpo.gru(encoding[None])
+    half = states.shape[-1] // 2
+    scores = [gpo.score((s[:half] + s[half:]) / 2).squeeze() / gpo.temperature for s in states[0]]
+    theta = torch.stack(scores).softmax(0)  # Eq. (5)
+    pooled = torch.zeros(dim)
+    for i in range(dim):
+        ranked = sorted(features[:, i].tolist(), reverse=True)
+        pooled[i] = sum(t * v for t, v in zip(theta.tolist(), ranked, strict=True))  # Eq. (2)
+    return pooled
 
 
 def test_gpo_equals_the_naive_loop_for_any_mask(gpo: GPO) -> None:
@@ -31,7 +52,7 @@ def test_gpo_equals_the_naive_loop_for_any_mask(gpo: GPO) -> None:
     pooled = gpo(features, mask)
     shares = gpo.shares(features, mask, pooled)
     for b, real in enumerate(mask):
-        expected = reference.gpo_pool(gpo, features[b, real])
+        expected = gpo_pool(gpo, features[b, real])
         torch.testing.assert_close(pooled[b], expected, rtol=1e-5, atol=1e-6)
         single = features[b : b + 1, real], torch.ones(1, int(real.sum())).bool()
         torch.testing.assert_close(shares[b, real], gpo.shares(*single, gpo(*single))[0])

@@ -26,7 +26,7 @@ from safetensors.torch import save
 
 from tests.app.conftest import Serve, draw, saved
 from tests.soak import checks
-from tests.training.photographs import write_photographs
+from tests.training.conftest import write_photographs
 
 CASES = int(os.environ.get("SOAK_CASES", "0"))
 _QUERIES = ("search_text", "search_image", "compare", "views", "lens", "explain")

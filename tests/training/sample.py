@@ -16,7 +16,7 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import describe_file, summarize_gallery
 from polyview.export.pack.schema import FOLDER, INDEX, MANIFEST
 from polyview.training.evaluate import main
-from tests.export.editing import edited
+from tests.export.conftest import edited
 
 BUNDLED = Path(__file__).parents[2] / "app" / "bundled" / "scenes"
 SCENES = 50

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from polyview.app.settings import BUNDLED
 from polyview.training import check
-from tests.export.editing import edited, relist
+from tests.export.conftest import edited, relist
 
 PACK = BUNDLED / "clip_tiny"
 TOKENIZER = "tokenizer.json"

@@ -9,7 +9,7 @@ import pytest
 
 from polyview.__main__ import main
 from polyview.export.pack.reading import load_info
-from tests.training.photographs import write_photographs
+from tests.training.conftest import write_photographs
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -10,7 +10,7 @@ from polyview.app.search.comparison import compare
 from polyview.app.search.retriever import Retriever
 from polyview.export.runtime import Runtime
 from tests.app.conftest import bundled_runtime, draw
-from tests.export.editing import edited
+from tests.export.conftest import edited
 
 
 def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) -> None:

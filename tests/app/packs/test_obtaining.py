@@ -7,7 +7,9 @@ from threading import Event
 from typing import Any
 
 import pytest
+import torch
 from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
 
 from polyview.app.api.shell import main as search
 from polyview.app.packs.description import describe
@@ -21,7 +23,7 @@ from polyview.export.pack.reading import list_files, load_info
 from tests.app.conftest import draw
 from tests.app.serving import until
 from tests.export.hub_server import DOWN, READER, Fault, HubState
-from tests.published import enlarge, save_clip
+from tests.published import save_clip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 ALLOWED = tuple(f"owner/{name}" for name in ("shapes", "altered", "secret", "large"))
@@ -171,7 +173,10 @@ def test_a_pack_that_changed_is_not_fetched(hub: HubState, tiny_pack: Path, tmp_
 
 
 def test_preset_download(hub: HubState, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    twin = enlarge(save_clip(tmp_path / "twin"))  # to 12 MB
+    twin = save_clip(tmp_path / "twin")
+    # 12 MB of unused weights: the Hub's client reads 10 MB at a time
+    weights = load_file(twin / "model.safetensors") | {"unread": torch.rand(3_000_000)}
+    save_file(weights, twin / "model.safetensors", {"format": "pt"})
     commit = stock_clip(hub, twin, TINY)
     images = tmp_path / "images"
     images.mkdir()

@@ -21,7 +21,7 @@ from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings
 from tests.app.api.conftest import encoded
 from tests.app.conftest import draw, variant
-from tests.regions import shared_world
+from tests.training.conftest import shared_world
 
 
 def upload(state: AppState, count: int = 1) -> str:

@@ -13,8 +13,7 @@ from polyview.export import to_onnx
 from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.reading import load_info
 from polyview.models.checkpoint import load_tensors, save_tensors
-from tests.training.conftest import run_training
-from tests.training.photographs import write_encoder, write_photographs
+from tests.training.conftest import run_training, write_encoder, write_photographs
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
 RECIPE = """

@@ -17,8 +17,7 @@ from polyview.training.loop.trainer import run_views
 from tests.app.conftest import finish, maps_of
 from tests.export.conftest import LABELS
 from tests.published import save_clip
-from tests.training.conftest import run_training
-from tests.training.photographs import write_photographs
+from tests.training.conftest import run_training, write_photographs
 
 pytestmark = pytest.mark.slow
 OWN = f"mvam/{IMAGE_ENCODER}"

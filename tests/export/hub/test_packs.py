@@ -11,8 +11,7 @@ from polyview.export.hub.client import HubError
 from polyview.export.hub.packs import find_cached, main, pull, push, resolve
 from polyview.export.pack.reading import list_files, load_info
 from polyview.export.to_onnx import export_runs
-from tests.export.conftest import LABELS
-from tests.export.editing import edited
+from tests.export.conftest import LABELS, edited
 from tests.export.hub_server import DOWN, READER, WRITER, Fault, HubState
 
 pytestmark = pytest.mark.network

@@ -17,7 +17,7 @@ from PIL import Image
 
 from polyview.export.pack.validation import PackError
 from polyview.export.runtime import Runtime
-from tests.export.editing import edited, relist
+from tests.export.conftest import edited, relist
 
 HEAD, IMAGES, TOKENIZER = "vsepp/head.safetensors", "image_encoder.onnx", "tokenizer.json"
 SECONDS = 5.0  # maximum duration of a refusal

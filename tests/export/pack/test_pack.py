@@ -13,8 +13,7 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.pack.reading import TAG, load_info, render_card, update_metrics
 from polyview.export.pack.validation import PackError
 from polyview.models import METHODS
-from tests.export.conftest import NAME, TRAINED
-from tests.export.editing import edited
+from tests.export.conftest import NAME, TRAINED, edited
 
 METRICS: dict[str, Any] = {
     "split": "te|st",

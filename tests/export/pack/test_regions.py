@@ -12,7 +12,7 @@ from polyview.export.pack.gallery import MAPS, Regions, regions_of, write_region
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import REGIONS, parse_info
 from polyview.export.pack.validation import PackError
-from tests.regions import shared_world
+from tests.training.conftest import shared_world
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(3, 4, 6)).astype(np.float32)

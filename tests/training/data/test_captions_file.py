@@ -11,7 +11,7 @@ from PIL import Image
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.open_split import main, open_split, open_training
 from polyview.training.data.photographs import find_captions, open_photographs, read_captions
-from tests.training.photographs import write_photographs
+from tests.training.conftest import write_photographs
 
 IMAGES = {"a.jpg": ["A dog, running", "a cat"], "in/b.jpg": ["A man"], "c.jpg": ["Two red birds"]}
 SPLITS = {"a.jpg": "train", "in/b.jpg": "val", "c.jpg": "test"}

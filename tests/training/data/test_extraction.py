@@ -26,7 +26,7 @@ from polyview.training.evaluation.metrics import retrieval_metrics
 from polyview.training.evaluation.scoring import score_matrix
 from polyview.training.loop.config import TrainConfig
 from polyview.training.loop.trainer import Trainer, build_trainer, run_views
-from tests.training.photographs import SIZE, WIDTH, write_encoder, write_photographs
+from tests.training.conftest import SIZE, WIDTH, write_encoder, write_photographs
 
 
 class Scaled(torch.nn.Module):

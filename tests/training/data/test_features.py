@@ -24,9 +24,7 @@ from polyview.training.data.videos import open_videos
 from polyview.training.evaluation.scoring import limit_frames
 from polyview.training.loop.config import TrainConfig, load_recipe
 from polyview.training.loop.trainer import build_trainer
-from tests.clips import LAYOUTS, PARTS, SENTENCES, WIDTH, names, sentence, write_clips
-from tests.regions import LABELS
-from tests.training.conftest import write_regions
+from tests.training.conftest import LABELS, write_regions
 
 
 def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarray:
@@ -171,6 +169,97 @@ def test_a_gallery_of_photographs_in_the_order_of_their_names(data: Path, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
+WIDTH = 12
+CLIPS = {"train": 8, "val": 4, "test": 4}  # number of clips in each split
+LAYOUTS = {"tgif": 1, "mrw": 1, "msrvtt": 3, "vatex": 2}  # sentences of each clip
+
+
+def clips_of(split: str) -> list[str]:
+    return [f"{split}_{i}" for i in range(CLIPS[split])]
+
+
+def sentences_of(clip: str, layout: str) -> list[str]:
+    text = f"a dog runs in {clip.replace('_', ' ')} and jumps"
+    return [text + " again" * k for k in range(LAYOUTS[layout])]
+
+
+def write_clips(folder: Path, layout: str) -> Path:
+    """Writes annotations, splits and features in the layout of a published data set.
+
+    Clip i of a split has 3 i + 1 frames; the first number of frame t is t.
+    """
+    (folder / "features").mkdir(parents=True)
+    ANNOTATE[layout](folder)
+    random = np.random.default_rng(0)
+    for split in CLIPS:
+        for i, clip in enumerate(clips_of(split)):
+            frames = random.normal(size=(3 * i + 1, WIDTH)).astype(np.float16)
+            frames[:, 0] = np.arange(len(frames))
+            np.save(folder / "features" / f"{clip}.npy", frames)
+    return folder
+
+
+def url(clip: str) -> str:
+    return f"https://38.media.tumblr.com/9f6c25cc/{clip}.gif"
+
+
+def annotate_tgif(folder: Path) -> None:
+    clips = [clip for split in CLIPS for clip in clips_of(split)]
+    rows = [f"{url(clip)}\t{text}\n" for clip in clips for text in sentences_of(clip, "tgif")]
+    (folder / "tgif-v1.0.tsv").write_text("".join(rows))
+    (folder / "splits").mkdir()
+    for split in CLIPS:
+        (folder / f"splits/{split}.txt").write_text("".join(f"{url(c)}\n" for c in clips_of(split)))
+
+
+def annotate_mrw(folder: Path) -> None:
+    rows = [
+        {"id": clip, "sentence": sentence, "images": {"mp4_url": f"{url(clip)}.mp4"}}
+        for split in CLIPS
+        for clip in clips_of(split)
+        for sentence in sentences_of(clip, "mrw")
+    ]
+    (folder / "mrw-v1.0.json").write_text(json.dumps(rows))
+    (folder / "split").mkdir()
+    for split, file in {"train": "train", "val": "valid", "test": "test"}.items():
+        (folder / f"split/{file}.tsv").write_text("".join(f"{c}\n" for c in clips_of(split)))
+
+
+def annotate_msrvtt(folder: Path) -> None:
+    names = {"train": "train", "val": "validate", "test": "test"}
+    for file, splits in (("train_val", ("train", "val")), ("test", ("test",))):
+        clips = [(clip, split) for split in splits for clip in clips_of(split)]
+        videos = [
+            {"video_id": clip, "split": names[split], "url": url(clip)} for clip, split in clips
+        ]
+        sentences = [
+            {"video_id": clip, "caption": sentences_of(clip, "msrvtt")[k], "sen_id": k}
+            for k in range(LAYOUTS["msrvtt"])
+            for clip, _ in reversed(clips)
+        ]
+        content = {"info": {}, "videos": videos, "sentences": sentences}
+        (folder / f"{file}_videodatainfo.json").write_text(json.dumps(content))
+
+
+def annotate_vatex(folder: Path) -> None:
+    names = {"train": "training_v1.0", "val": "validation_v1.0", "test": "public_test_english_v1.1"}
+    for split, name in names.items():
+        rows = [
+            {"videoID": clip, "enCap": sentences_of(clip, "vatex"), "chCap": ["一只狗"]}
+            for clip in clips_of(split)
+        ]
+        (folder / f"vatex_{name}.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+    (folder / "vatex_private_test_without_annotations.json").write_text('[{"videoID": "x"}]')
+
+
+ANNOTATE = {
+    "tgif": annotate_tgif,
+    "mrw": annotate_mrw,
+    "msrvtt": annotate_msrvtt,
+    "vatex": annotate_vatex,
+}
+
+
 @pytest.fixture
 def mrw(tmp_path: Path) -> Path:
     return write_clips(tmp_path / "mrw", "mrw")
@@ -178,16 +267,16 @@ def mrw(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_of_clips_is_read(layout: str, tmp_path: Path) -> None:
-    folder, each = write_clips(tmp_path / layout, layout), SENTENCES[layout]
-    for part, count in PARTS.items():
-        data = open_split(folder, part)
+    folder, each = write_clips(tmp_path / layout, layout), LAYOUTS[layout]
+    for split, count in CLIPS.items():
+        data = open_split(folder, split)
         assert data.lengths is not None
-        expected = [sentence(clip, k) for clip in names(part) for k in range(each)]
+        expected = [text for clip in clips_of(split) for text in sentences_of(clip, layout)]
         assert sorted(data.captions) == sorted(expected)
         own = [int(caption.split()[5]) for caption in data.captions]  # clip i has 3 i + 1 frames
         assert data.lengths[data.image_of].tolist() == [3 * i + 1 for i in own]
         assert data.features.shape == (count, 3 * count - 2, WIDTH)
-        assert read_features(open_split(folder, part), "no/backbone").image_count == count
+        assert read_features(open_split(folder, split), "no/backbone").image_count == count
         first = data.limit_captions(1)
         assert first.captions == data.captions[::each]
         assert first.image_of.tolist() == list(range(count))

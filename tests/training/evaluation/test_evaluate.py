@@ -22,7 +22,7 @@ from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.open_split import from_pack
 from polyview.training.evaluate import main
 from polyview.training.evaluation.metrics import retrieval_metrics, retrieval_ranks
-from tests.training.photographs import write_photographs
+from tests.training.conftest import write_photographs
 from tests.training.sample import BUNDLED, SCENES, TABLES, read_numbers, write_sample
 
 

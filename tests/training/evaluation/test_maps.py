@@ -18,7 +18,7 @@ from polyview.training.evaluation.maps import MEASURES, ROWS, _score_sets, compu
 from polyview.training.scenes.store import write_split
 from tests.export.conftest import LABELS
 from tests.published import save_clip, save_image_model, spread
-from tests.training.photographs import write_encoder
+from tests.training.conftest import write_encoder
 from tests.training.sample import BUNDLED, write_sample
 
 HEADS = 3

@@ -12,8 +12,7 @@ from polyview.export.encoders.sources import load_image_source
 from polyview.training import distill, pretrain
 from polyview.training.scenes.store import load_scenes, write_split
 from polyview.training.scenes.world import LABELS
-from tests.training.conftest import check_resume
-from tests.training.photographs import COLORS, write_encoder, write_photographs
+from tests.training.conftest import COLORS, check_resume, write_encoder, write_photographs
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,7 @@ from polyview.training.loop.config import TrainConfig, load_recipe, recipe_names
 from polyview.training.loop.loop import LAST, LOG
 from polyview.training.loop.trainer import Trainer
 from tests.export.conftest import LABELS
-from tests.regions import RECIPE
-from tests.training.conftest import check_resume, write_regions
-from tests.training.photographs import write_photographs
+from tests.training.conftest import RECIPE, check_resume, write_photographs, write_regions
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ from polyview.training import evaluate
 from polyview.training.data import features, texts
 from polyview.training.evaluation.report import read_rows
 from tests.published import save_bert
-from tests.regions import RECIPE
-from tests.training.conftest import run_training
-from tests.training.photographs import write_encoder, write_photographs
+from tests.training.conftest import RECIPE, run_training, write_encoder, write_photographs
 
 
 def start(world: Path, *changes: str, folder: Path = Path(), more: Sequence[str] = ()) -> None:

@@ -22,7 +22,7 @@ from polyview.training.objectives import build_objective
 from polyview.training.objectives.losses import info_nce, same_image
 from polyview.training.objectives.pvse import multiple_instance
 from tests.golden.loading import grad
-from tests.papers.terms import BATCH, IDS, hinge_triplet, terms_of, views_of
+from tests.papers.conftest import BATCH, IDS, hinge_triplet, terms_of, views_of
 from tests.training.conftest import make_features
 
 
