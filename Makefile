@@ -85,11 +85,11 @@ nginx:
 		$(SUDO) apt-get install -y -qq --no-install-recommends nginx-light; }
 
 $(VENV)/app.stamp: requirements.txt
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv --upgrade-deps $(VENV)
 	$(PIP) -r requirements.txt
 	touch $@
 
 $(VENV)/dev.stamp: requirements.txt requirements-dev.txt
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv --upgrade-deps $(VENV)
 	$(PIP) -r requirements-dev.txt
 	touch $@ $(VENV)/app.stamp
