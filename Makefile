@@ -70,7 +70,7 @@ space-check: space
 		"gradio[oauth,mcp]==$$(sed -n 's/^sdk_version: //p' build/space/README.md)" \
 		"uvicorn>=0.14.0" "websockets>=10.4" spaces
 	build/space-venv/bin/python -m pip check
-	$(VENV)/bin/python -m tests.export.rehearsal build/space build/space-venv/bin/python
+	$(VENV)/bin/python -m tests.export.test_space build/space build/space-venv/bin/python
 
 # what the tests need besides Python: a browser to drive the app, the font the scenes are made of
 system:

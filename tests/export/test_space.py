@@ -1,10 +1,22 @@
-"""The folder of a Space: its files, its requirements, and its start."""
+"""The folder of a Space: its files, its requirements, and its start.
+
+`python -m tests.export.test_space FOLDER PYTHON` starts a folder as the Hub would (`make
+space-check`). PYTHON has the packages that the Hub installs.
+"""
 
 import ast
 import importlib.metadata
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import metadata_load
@@ -13,8 +25,8 @@ from packaging.utils import canonicalize_name
 
 from polyview.export.pack.reading import list_files, load_info
 from polyview.export.pack.validation import PackError
-from polyview.export.space import CODE, ROOT, build_space, main
-from tests.export.rehearsal import start_and_ask
+from polyview.export.space import CODE, ROOT, ZEROGPU, build_space, main
+from tests.app.serving import Server, await_page, free_port
 
 pytestmark = pytest.mark.slow
 MACHINE = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
@@ -23,6 +35,8 @@ HARDWARE = {  # hardware -> its requirements among onnxruntime, onnxruntime-gpu 
     "t4-small": {"onnxruntime-gpu"},
     "zero-a10g": {"onnxruntime", "spaces"},
 }
+QUESTION = "a dog"
+Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -90,6 +104,66 @@ def assert_imports_are_met(space: Path) -> None:
                 assert known & required, f"{path}: {top}"
 
 
+def start_and_ask(folder: Path, python: str, installed: bool = True) -> tuple[Json, list[Json]]:
+    """Starts the app of a Space with the Hub's variables, searches, and stops the app.
+
+    The app must not write into the folder. `installed` states that `python` has the packages that
+    the Hub installs; gradio then behaves as in a Space, and the app must declare a function to
+    ZeroGPU. Returns the answer of /info, once all images are searchable, and the hits of a search.
+    """
+    front, port = metadata_load(folder / "README.md") or {}, free_port()
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory() as place, _device_server() as (device_url, reports):
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            **({"SYSTEM": "spaces"} if installed else {}),
+            "SPACE_ID": "owner/rehearsal",
+            "GRADIO_SERVER_NAME": "127.0.0.1",  # on the Hub 0.0.0.0, within a container
+            "GRADIO_SERVER_PORT": str(port),
+            "GRADIO_TEMP_DIR": f"{place}/gradio",
+            "POLYVIEW_CACHE": f"{place}/cache",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if front["suggested_hardware"] == ZEROGPU:
+            environment |= {"SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": device_url}
+        log = Path(place, "log.txt")
+        with log.open("wb") as out:
+            command = [python, front["app_file"]]
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
+        try:
+            await_page(url, process, log, 300)
+            server = Server(url, log, process.pid)
+            server.await_stage("ready")
+            info, hits = server.get("info"), server.get("search", q=QUESTION, k=3)["hits"]
+        finally:
+            process.terminate()
+            process.wait(20)
+        if front["suggested_hardware"] == ZEROGPU and installed:
+            assert "/startup-report" in reports, "it declared no function for ZeroGPU"
+        return info, hits
+
+
+@contextmanager
+def _device_server() -> Iterator[tuple[str, list[str]]]:
+    """Runs a fake device server of ZeroGPU; yields its address and the paths of its requests."""
+    reports: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            reports.append(self.path.partition("?")[0])
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Logs nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", reports
+        server.shutdown()
+
+
 def test_it_starts(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "space"
     arguments = ["--out", str(folder), "--pack", str(pack), "--hardware", "zero-gpu"]
@@ -136,3 +210,9 @@ def test_packs_are_refused(root: Path, copied: Path, small_pack: Path, tmp_path:
     with pytest.raises(PackError, match="SHA-256"):
         build_space(out, [str(copied)], root=root)
     assert not out.exists()
+
+
+if __name__ == "__main__":
+    space, interpreter = (Path(argument).absolute() for argument in sys.argv[1:])
+    info, hits = start_and_ask(space, str(interpreter))
+    print(f'{info["pack"]["title"]} on {info["device"]}: {len(hits)} hits for "{QUESTION}"')
