@@ -15,6 +15,7 @@ from polyview.export.pack.validation import PackError
 from polyview.models import METHODS
 from tests.export.conftest import NAME, TRAINED, edited
 
+BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
 METRICS: dict[str, Any] = {
     "split": "te|st",
     "command": "python -m polyview evaluate --pack PACK",
@@ -161,6 +162,11 @@ def test_metrics_are_written_and_the_card_with_them(copied: Path) -> None:
     ):
         assert f"\n{line}" in results, line
     assert f"`{NAME}`" not in results.split("Not measured yet")[1]
+
+
+def test_the_cards_of_bundled_packs_are_current() -> None:
+    for card in sorted(BUNDLED.glob("*/README.md")):
+        assert card.read_text("utf-8") == render_card(load_info(card.parent, verify=False)), card
 
 
 def test_the_card_says_what_pack_json_says(pack: Path) -> None:

@@ -85,16 +85,17 @@ def test_drawn_splits_depend_on_file_names_only(tmp_path: Path) -> None:
 
 
 def test_karpathys_split_of_coco_has_folders_restval_and_up_to_six_captions(tmp_path: Path) -> None:
-    counts = {"train": 2, "restval": 1, "val": 1, "test": 1}
+    counts = {"train": 2, "restval": 1, "val": 2, "test": 1}
     folders = {split: "train2014" if split == "train" else "val2014" for split in counts}
     folder = write_photographs(tmp_path, counts, "coco", captions=6, folders=folders)
-    train, test = open_photographs(folder, "train"), open_photographs(folder, "test")
+    train, val, test = (open_photographs(folder, split) for split in ("train", "val", "test"))
+    assert [len(split.images) for split in (train, val, test)] == [3, 2, 1]
     assert isinstance(train.images, ImageFiles)
     names = [path.relative_to(folder / "images").as_posix() for path in train.images.paths]
     assert names == ["train2014/000.jpg", "train2014/001.jpg", "val2014/002.jpg"]
     assert len(train.captions) == 18  # training uses all six
     assert [len(train.first(count).captions) for count in (2, 0)] == [12, 18]
-    assert test.captions == [f"A red field, number {n} ." for n in range(5)]
+    assert test.captions == [f"A green field, number {n} ." for n in range(5)]
     assert test.image_of.tolist() == [0] * 5
 
 
