@@ -1,7 +1,7 @@
 """The endpoint `examples`: captions that only one method answers well, sentences, a sum of terms.
 
 Curated captions, on which methods differ, are in a JSON file (`Curated`) next to the pack's folder.
-`python -m tests.app.api.curated` writes the file.
+`python -m tests.app.api.test_examples` writes the file.
 """
 
 import logging

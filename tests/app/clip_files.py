@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import cast
 
 import av
-import numpy as np
 from av.video.stream import VideoStream
 from PIL import Image
 
@@ -50,21 +49,6 @@ def write_animation(path: Path, frames: Sequence[Image.Image], ms: int | list[in
     return path
 
 
-def turned(path: Path) -> Path:
-    """Marks an MP4 as rotated by 90 degrees clockwise."""
-    content = bytearray(path.read_bytes())
-    matrix = content.index(b"tkhd") + 44
-    turn = (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
-    content[matrix : matrix + 36] = b"".join(n.to_bytes(4, "big", signed=True) for n in turn)
-    path.write_bytes(content)
-    return path
-
-
 def plain(colour: str | tuple[int, int, int], size: tuple[int, int] = (64, 48)) -> Image.Image:
     """An image of one colour."""
     return Image.new("RGB", size, colour)
-
-
-def mean_colour(image: Image.Image) -> tuple[int, ...]:
-    """The mean of an image's pixels."""
-    return tuple(np.asarray(image, np.float64).reshape(-1, 3).mean(axis=0).round().astype(int))

@@ -4,7 +4,12 @@ import io
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,27 +26,40 @@ from polyview.app.gallery.scan import from_pack
 from polyview.app.search.hits import Hit
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
-from polyview.export.pack.reading import load_info
+from polyview.export.pack.gallery import load_gallery
+from polyview.export.pack.reading import describe_file, load_info, summarize_gallery, write_info
 from polyview.export.pack.schema import Labels
 from polyview.export.runtime import Runtime
 from polyview.export.to_onnx import export_runs
-from tests.app.many import write_many
-from tests.app.serving import Serve, Server, servers
+from polyview.models import build
+from polyview.models.checkpoint import save_tensors
+from tests.app.serving import PATIENCE, Serve, Server, await_page, free_port
 from tests.conftest import SERVERS, made_once, shared_root
-from tests.export.conftest import edited, write_backbone, write_run
+from tests.export.conftest import edited, settle, write_backbone, write_run
 
 RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105, 180)
+MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "pink": PINK}
 SHAPES = ("circle", "square", "bar")
 IMAGES = 24
+WIDTH, HEIGHT = 96, 72
 # markup and templates: a page that shows this caption unescaped runs or changes it
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> {{1+1}} ${1+1} <b>bold</b>"
+# arguments of the methods that `many_pack` adds, all of several views
+ADDED: dict[str, dict[str, Any]] = {
+    "mv_vse": {"embed_dim": 16, "views": 3},
+    "pvse": {"embed_dim": 16, "views": 2},
+    "avse": {"embed_dim": 16, "views": 2, "block_dim": 4, "temperature": 0.2},
+    "mvam": {"embed_dim": 8, "views": 16, "code_space": "view"},
+}
+SETTINGS = ("sky", "sand", "dusk")  # of the backgrounds, in turn
 LABELS = Labels("shapes", "Shapes <b>", "Apache-2.0", "drawn here", "Random weights, for tests.")
 
 
 def draw(index: int) -> tuple[Image.Image, list[str]]:
     """Draws image number `index`; also returns the names of its two shapes."""
-    image = Image.new("RGB", (96, 72), [(225, 236, 244), (244, 238, 220), (30, 39, 60)][index % 3])
+    background = [(225, 236, 244), (244, 238, 220), (30, 39, 60)][index % 3]
+    image = Image.new("RGB", (WIDTH, HEIGHT), background)
     pen = ImageDraw.Draw(image)
     names = []
     for place in range(2):
@@ -78,6 +96,51 @@ def write_gallery(folder: Path) -> Path:
     return folder
 
 
+def write_truth(gallery: Path) -> None:
+    """Adds masks, boxes, mentions, facts and right images to a gallery of drawn images."""
+    (gallery / "masks").mkdir()
+    with edited(gallery / "gallery.json") as content:
+        texts = [[c["text"] for c in image["captions"]] for image in content["images"]]
+        for index, image in enumerate(content["images"]):
+            image |= {"setting": SETTINGS[index % 3], "time": "night" if index % 4 == 0 else None}
+            for caption in image["captions"]:
+                relevant = [row for row, own in enumerate(texts) if caption["text"] in own]
+                caption["relevant"] = relevant
+            mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+            for place, entry in enumerate(image["objects"]):
+                left, top = 8 + 44 * place, 12 + index % 5 * 4  # as in `draw`
+                mask[top : top + 35, left : left + 35] = place + 1
+                right, bottom = (left + 35) / WIDTH, (top + 35) / HEIGHT
+                entry["box"] = [left / WIDTH, top / HEIGHT, right, bottom]
+            image["mask"] = f"masks/test-{index:06}.png"
+            Image.fromarray(mask).save(gallery / image["mask"])
+            for caption, mentions in zip(image["captions"], ([0, 1], [1]), strict=False):
+                caption["mentions"] = mentions
+
+
+def write_many(tiny_pack: Path, folder: Path) -> None:
+    """Writes a copy of the tiny pack with more heads, which share its text encoder."""
+    shutil.copytree(tiny_pack, folder)
+    write_truth(folder / "gallery")
+    info = load_info(tiny_pack)
+    like = info.methods["vse_infty"]
+    methods, files = dict(info.methods), dict(info.files)
+    for seed, (name, arguments) in enumerate(ADDED.items()):
+        torch.manual_seed(seed)
+        method = settle(build(name, like.image_dim, like.text_dim, arguments))
+        with torch.no_grad():
+            for weight in method.parameters():
+                weight.mul_(3)  # otherwise attention is nearly uniform
+        head = f"{name}/head.safetensors"
+        (folder / name).mkdir()
+        save_tensors(folder / head, method.state_dict(), {"kind": "head", "method": name})
+        methods[name] = replace(like, arguments=arguments, head=head)
+        files[head] = describe_file(folder / head)
+    files["gallery/gallery.json"] = describe_file(folder / "gallery/gallery.json")
+    info = replace(info, folder=folder, methods=methods, files=files)
+    write_info(replace(info, gallery=summarize_gallery(load_gallery(folder))))
+
+
 @cache
 def bundled_runtime(name: str) -> Runtime:
     """Loads a bundled pack without checking its SHA-256s; nobody may change it."""
@@ -110,11 +173,8 @@ def tiny_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def many_pack(tiny_pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of six methods, and images with masks, boxes and facts; nobody may change it."""
-
-    def make(work: Path) -> None:
-        write_many(tiny_pack, work / "pack")
-
-    return made_once(tmp_path_factory, "many", make) / "pack"
+    root = made_once(tmp_path_factory, "many", lambda root: write_many(tiny_pack, root / "pack"))
+    return root / "pack"
 
 
 @pytest.fixture(scope="session")
@@ -146,6 +206,37 @@ def many_retriever(many_pack: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache of the bundled packs, which all processes of a test run share."""
     return shared_root(tmp_path_factory) / "bundled"
+
+
+@contextmanager
+def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
+    """Gives a function that starts the app; by default it waits until images are searchable."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str | Path, wait: bool = True, **variables: str) -> Server:
+        folder, port = new_folder(), free_port()
+        log = folder / "log.txt"
+        environment = {**os.environ, "POLYVIEW_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
+        environment |= {"TMPDIR": str(folder), **variables}
+        command = [sys.executable, str(MAIN), "--port", str(port), "--device", "cpu"]
+        command += map(str, arguments)
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
+        running.append(process)
+        url = f"http://127.0.0.1:{port}"
+        server = Server(url, log, process.pid)
+        await_page(url, process, log)
+        if wait:
+            server.await_stage("ready")
+        return server
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            process.terminate()
+        codes = {process.wait(PATIENCE) for process in running}
+        assert codes <= {0, -signal.SIGKILL}, f"an app ended with {codes}"
 
 
 @pytest.fixture(scope="session")

@@ -1,25 +1,20 @@
-"""Starts the app for tests: as a process of `python app/main.py`, or in this process."""
+"""A running app, and waiting for it."""
 
-import os
-import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 import httpx
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PATIENCE = 120.0  # seconds
 T = TypeVar("T")
 
@@ -91,63 +86,7 @@ class Server:
         return until(reached)
 
 
-Serve = Callable[..., Server]
-
-
-@contextmanager
-def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
-    """Gives a function that starts the app; by default it waits until images are searchable."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def start(*arguments: str | Path, wait: bool = True, **variables: str) -> Server:
-        folder, port = new_folder(), free_port()
-        log = folder / "log.txt"
-        environment = {**os.environ, "POLYVIEW_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
-        environment |= {"TMPDIR": str(folder), **variables}
-        command = [sys.executable, str(MAIN), "--port", str(port), "--device", "cpu"]
-        command += map(str, arguments)
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
-        running.append(process)
-        url = f"http://127.0.0.1:{port}"
-        server = Server(url, log, process.pid)
-        await_page(url, process, log)
-        if wait:
-            server.await_stage("ready")
-        return server
-
-    try:
-        yield start
-    finally:
-        for process in running:
-            process.terminate()
-        codes = {process.wait(PATIENCE) for process in running}
-        assert codes <= {0, -signal.SIGKILL}, f"an app ended with {codes}"
-
-
-@contextmanager
-def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[Server]:
-    """Runs the app in a thread of this process, where tests can lower its limits."""
-    from polyview.app.packs.state import AppState  # with torch and gradio
-    from polyview.app.server import build, launch
-    from polyview.app.settings import Settings
-
-    port = free_port()
-    url, log = f"http://127.0.0.1:{port}", folder / "log.txt"
-    command = ["--port", str(port), "--device", "cpu", *map(str, arguments)]
-    with patch.dict(os.environ, {"GRADIO_ANALYTICS_ENABLED": "False", **variables}):
-        settings = Settings.from_argv(command)
-        state = AppState(settings, folder / "cache")
-        app = build(settings, state)
-        with log.open("w") as out, redirect_stdout(out):
-            launch(app, settings)
-    try:
-        state.first.index.start()
-        assert state.first.index.wait(PATIENCE)
-        yield Server(url, log, os.getpid())
-    finally:
-        app.get_blocks().close(verbose=False)
-        state.close()
+Serve = Callable[..., Server]  # starts the app with arguments; the fixture `serve`
 
 
 def free_port() -> int:

@@ -19,7 +19,6 @@ from polyview.models import argument_defaults
 from polyview.training.evaluate import main as evaluate
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.settings import to_values
-from tests.app import hostile
 from tests.app.conftest import finish
 from tests.conftest import SHARED
 
@@ -122,7 +121,7 @@ def test_photographs_search_a_folder_and_list_files_that_are_left_out(tmp_path: 
     sea = Image.new("RGB", (240, 320), (150, 200, 240))  # below a sky
     ImageDraw.Draw(sea).rectangle((0, 160, 240, 320), fill=(20, 70, 160))
     sea.save(folder / "sea.png")
-    hostile.write(folder, "text.jpg")
+    (folder / "text.jpg").write_text("text with the name of an image")
     state = AppState(Settings(PHOTOGRAPHS, folder, "cpu"), tmp_path / "cache")
     mine = state.first
     assert mine.info.folder == PHOTOS

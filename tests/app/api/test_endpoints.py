@@ -7,13 +7,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from polyview.app.api import collections
 from polyview.app.search.retriever import Retriever
 from polyview.app.server import ENDPOINTS
 from tests.app.api.conftest import ROOT, data_uri, encoded
 from tests.app.clip_files import write_animation
-from tests.app.conftest import draw
+from tests.app.conftest import draw, saved
 from tests.app.serving import Server
 
 IMAGE = data_uri(encoded(3))
@@ -187,8 +188,11 @@ def test_an_image_is_the_body(private: Server) -> None:
 
 def test_uploads_grow_and_need_their_key(private: Server) -> None:
     key = private.post("collections/new")["collection"]
-    for i in range(3):
-        private.http.post(f"collections/file?collection={key}&name=a{i}.png", content=encoded(i))
+    exif = Image.Exif()
+    exif[ExifTags.Base.ImageDescription] = "a secret place"
+    photo = saved(draw(0)[0], "JPEG", exif=exif)
+    for i, content in enumerate((photo, encoded(1), encoded(2))):
+        private.http.post(f"collections/file?collection={key}&name=a{i}.png", content=content)
     reply = private.predict("add_file", collection=key, name="notes.txt", content=data_uri(b"x"))
     assert (reply["stage"], reply["pictures"]) == ("uploading", 4)
     pack = private.post("collections/start", collection=key)["pack"]
@@ -203,6 +207,9 @@ def test_uploads_grow_and_need_their_key(private: Server) -> None:
     listed = private.get("collections")["collections"]
     assert not any(item["key"].startswith("upload-") for item in listed)
     assert private.http.get(f"image/0?collection={key[:-1]}x").status_code == 410
+    for large in ("true", "false"):
+        reply = private.http.get(f"image/0?collection={key}&large={large}")
+        assert (reply.status_code, b"secret" in reply.content) == (200, False)
 
 
 def test_a_folder_is_searched_with_two_packs(private: Server, tmp_path: Path) -> None:

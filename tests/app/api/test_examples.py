@@ -1,16 +1,76 @@
-"""Example queries: captions that suit the pack, and curated examples with their ranks."""
+"""Example queries: captions that suit the pack, and curated examples with their ranks.
 
+After a change of the bundled pack, this command chooses the curated examples anew:
+
+    python -m tests.app.api.test_examples app/bundled/scenes
+"""
+
+import sys
+import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from polyview.app.api.examples import Example, algebra, curated, curated_file, sentences
+import numpy as np
+
+from polyview.app.api.examples import Curated, Example, algebra, curated, curated_file, sentences
+from polyview.app.api.mistakes import captions_of, read_ranks
 from polyview.app.api.search import parse, unsupported_aspects
-from polyview.app.gallery.scan import from_folder
+from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.comparison import compare
-from polyview.app.search.retriever import Retriever
+from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
+from polyview.models.files import write_whole
 from tests.app.conftest import bundled_runtime, draw
+from tests.app.serving import until
 from tests.export.conftest import edited
+
+COUNT = 8  # curated examples
+LONGEST = 70  # characters of the caption of an example
+
+
+def choose_examples(retriever: Retriever) -> list[Example]:
+    """Returns captions for which only one method ranks a right image first.
+
+    Methods take turns. Each adds the caption for which the best rank of the other methods is the
+    lowest. The aspects that captions describe have equal shares if possible, and no two examples
+    share an image.
+    """
+    unique = {caption.text: caption for caption in captions_of(retriever)}
+    captions = [
+        caption
+        for text, caption in unique.items()
+        if parse(text) == [Term(text)] and not unsupported_aspects(retriever.info, text)
+        if len(text) <= LONGEST
+    ]
+    results = until(lambda: read_ranks(retriever, captions, (), "curated").result, 3600)
+    names = [*retriever.methods]
+    ranks = np.stack([results[name][0] for name in names])  # (methods, captions)
+    won = dict[str, list[int]]()  # by method, the captions that it alone ranks first; best first
+    for method, name in enumerate(names):
+        others = np.delete(ranks, method, axis=0)
+        best, mean = others.min(axis=0), np.log(others).mean(axis=0)
+        wins = np.flatnonzero((ranks[method] == 1) & (best > 1)).tolist()
+        won[name] = sorted(wins, key=lambda q: (-best[q], -mean[q], captions[q].text))
+    share = -(-COUNT // len({caption.kind for caption in captions}))
+    used, images, chosen = Counter[str](), set[int](), list[Example]()
+    while len(chosen) < COUNT and any(won.values()):
+        for method, name in enumerate(names):
+            won[name] = [q for q in won[name] if not images & {*captions[q].right}]
+            if not won[name] or len(chosen) == COUNT:
+                continue
+            balanced = [q for q in won[name] if used[captions[q].kind] < share]
+            q = (balanced or won[name])[0]
+            text, right, kind = captions[q]
+            used[kind] += 1
+            images |= {*right}
+            own = dict(zip(names, ranks[:, q].tolist(), strict=True))
+            others = sorted(np.delete(ranks[:, q], method).tolist())
+            span = f"{others[0]} to {others[-1]}" if others[0] < others[-1] else str(others[0])
+            who = "others" if len(others) > 1 else "the other"
+            why = f"Only {retriever.methods[name].title} finds it first, {who} at {span}."
+            chosen.append(Example(caption=text, view=kind or None, winner=name, ranks=own, why=why))
+    return chosen
 
 
 def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) -> None:
@@ -67,3 +127,13 @@ def test_outdated_examples(retriever: Retriever, tmp_path: Path) -> None:
     assert curated(info, retriever.collection) == [known.model_copy(update={"why": ""})]
     path.write_text("{")
     assert curated(info, retriever.collection) == []
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as cache:
+        opened = Retriever(Runtime.load(folder, "cpu"), from_pack(folder), Path(cache))
+        opened.index.start()
+        opened.index.wait()
+        made = Curated(checksum=opened.info.checksum, examples=choose_examples(opened))
+    write_whole(curated_file(opened.info), made.model_dump_json(indent=1) + "\n")

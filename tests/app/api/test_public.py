@@ -2,13 +2,15 @@
 
 import itertools
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -23,12 +25,36 @@ from polyview.app.access import Hosts
 from polyview.app.api import adapter
 from polyview.app.explain import collapse
 from polyview.app.explain.collapse import Collapse
+from polyview.app.packs.state import AppState
 from polyview.app.search.retriever import Retriever
+from polyview.app.server import build, launch
+from polyview.app.settings import Settings
 from tests.app.api.conftest import ask, refused
-from tests.app.serving import Server, hosted
+from tests.app.serving import PATIENCE, Server, free_port
 
 ADDRESS = "/gradio_api/call/search_text"
 BURST, WAITING = 20, 10
+
+
+@contextmanager
+def hosted(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[Server]:
+    """Runs the app in a thread of this process, where tests can lower its limits."""
+    port = free_port()
+    url, log = f"http://127.0.0.1:{port}", folder / "log.txt"
+    command = ["--port", str(port), "--device", "cpu", *map(str, arguments)]
+    with patch.dict(os.environ, {"GRADIO_ANALYTICS_ENABLED": "False", **variables}):
+        settings = Settings.from_argv(command)
+        state = AppState(settings, folder / "cache")
+        app = build(settings, state)
+        with log.open("w") as out, redirect_stdout(out):
+            launch(app, settings)
+    try:
+        state.first.index.start()
+        assert state.first.index.wait(PATIENCE)
+        yield Server(url, log, os.getpid())
+    finally:
+        app.get_blocks().close(verbose=False)
+        state.close()
 
 
 @pytest.fixture(scope="module")

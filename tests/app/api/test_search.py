@@ -25,8 +25,7 @@ from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import read_info
 from polyview.export.pack.schema import parse_info
-from tests.app.conftest import IMAGES, draw
-from tests.app.many import SETTINGS
+from tests.app.conftest import IMAGES, SETTINGS, draw
 
 LACKING, KNOWN = "two Labradors on a hill", "two dogs on a mountain"
 READINGS = {"Labradors": "dogs", "hill": "mountain"}

@@ -17,8 +17,7 @@ from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
 from polyview.models.mvam import MVAM
-from tests.app.conftest import IMAGES, find, finish
-from tests.app.many import ADDED
+from tests.app.conftest import ADDED, IMAGES, find, finish
 from tests.app.serving import until
 
 

@@ -19,7 +19,7 @@ from polyview.app.gallery import encode, store
 from polyview.app.gallery.images import Frames, Stamp
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
-from tests.app.pretended import METHODS, Pretended, indexed
+from tests.app.gallery.conftest import METHODS, FakeRuntime, indexed
 
 # the last one is not UTF-8
 NAMES = ("a.png", "b.jpg", "c/d.webp", "c/e.gif", "f.bmp", os.fsdecode(b"g\xe9.tiff"))
@@ -68,7 +68,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root, self.cache = root / "photos", root / "cache"
         self.root.mkdir()
-        self.runtime = Pretended()
+        self.runtime = FakeRuntime()
         self.known: set[bytes] = set()  # contents that must not be decoded or encoded again
         self.read: dict[str, Stamp] = {}  # files that must not be read again
         self._time = 10**18
@@ -96,7 +96,7 @@ class Folder:
         elif step == "index":
             self.compare()
 
-    def index(self, runtime: Pretended | None = None) -> Index:
+    def index(self, runtime: FakeRuntime | None = None) -> Index:
         """Fills an index with a runtime, by default `self.runtime`."""
         return indexed(self.root, self.cache, runtime or self.runtime)
 
@@ -123,7 +123,7 @@ class Folder:
         assert reading.call_count == len(stamps.items() - self.read.items())
         self.known, self.read = contents, stamps
         with tempfile.TemporaryDirectory() as fresh:
-            scratch = indexed(self.root, Path(fresh), Pretended())
+            scratch = indexed(self.root, Path(fresh), FakeRuntime())
         assert shown(self.root, index) == shown(self.root, scratch)
         for name in ("copies", "refused", "clips"):
             assert getattr(index, name) == getattr(scratch, name)
@@ -172,8 +172,8 @@ def test_packs_share_the_features_of_one_encoder(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in range(3):
         folder.write(NAMES[number], content(number))
-    retrained = Pretended(checksum="another pack")
-    stranger = Pretended(checksum="a third pack", eye="another encoder")
+    retrained = FakeRuntime(checksum="another pack")
+    stranger = FakeRuntime(checksum="a third pack", eye="another encoder")
     for _ in range(2):  # the second time, nothing is computed
         for runtime, encoded in ((folder.runtime, 3), (retrained, 0), (stranger, 3)):
             folder.index(runtime)

@@ -12,7 +12,7 @@ from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import from_folder
 from tests.app.clip_files import plain, write_animation
 from tests.app.conftest import finish
-from tests.app.pretended import Pretended, indexed
+from tests.app.gallery.conftest import FakeRuntime, indexed
 
 TOGETHER = 4  # frames of a window
 GREY = [plain((10 * i, 10 * i, 10 * i)) for i in range(10)]
@@ -31,7 +31,7 @@ def moving(tmp_path: Path) -> Path:
 
 
 def test_frames_are_images_of_their_clip(moving: Path, tmp_path: Path) -> None:
-    index = indexed(moving, tmp_path / "cache", Pretended())
+    index = indexed(moving, tmp_path / "cache", FakeRuntime())
     assert {place: len(moments) for place, moments in index.clips.items()} == {1: 10, 2: 3}
     assert len(index) == 4
     for gallery in index.images.values():
@@ -47,7 +47,7 @@ def test_a_clip_is_added_as_a_whole(
     moving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "SHARD", 1)  # the still is encoded before the clips
-    runtime: Any = Pretended()
+    runtime: Any = FakeRuntime()
     honest = runtime.square_features
     index = Index(runtime, from_folder(moving), tmp_path / "cache")
 
@@ -63,7 +63,7 @@ def test_a_clip_is_added_as_a_whole(
 
 
 def test_a_clip_has_a_row_for_each_window(moving: Path, tmp_path: Path) -> None:
-    runtime = Pretended("a pack of sets", frames=TOGETHER)
+    runtime = FakeRuntime("a pack of sets", frames=TOGETHER)
     index = indexed(moving, tmp_path / "cache", runtime)
     clips, views = index.clips, index.images["one"].views
     assert {place: len(moments) for place, moments in clips.items()} == {1: 10, 2: TOGETHER}
@@ -87,11 +87,11 @@ def test_a_clip_has_a_row_for_each_window(moving: Path, tmp_path: Path) -> None:
 
 def test_packs_of_sets_and_of_images_share_a_folder(moving: Path, tmp_path: Path) -> None:
     """Each has its own frames and views; nothing is computed again if they alternate."""
-    cache, still = tmp_path / "cache", Pretended()
-    together = Pretended("a pack of sets", frames=TOGETHER)
+    cache, still = tmp_path / "cache", FakeRuntime()
+    together = FakeRuntime("a pack of sets", frames=TOGETHER)
     first = indexed(moving, cache, still)
     indexed(moving, cache, together)
-    wider = Pretended("a pack of sets", frames=8)  # the same weights
+    wider = FakeRuntime("a pack of sets", frames=8)  # the same weights
     other = indexed(moving, cache, wider)
     assert [window[0] for window in other.clips.windows(1)] == [1, 1 + 5 * 4]
     counts = [(item.encoded, item.heads) for item in (still, together, wider)]

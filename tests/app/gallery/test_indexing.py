@@ -197,14 +197,6 @@ def test_progress_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert out == "polyview: 5,000 images ready\n"
 
 
-def test_failures_are_reported(unread: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Mock(side_effect=RuntimeError("out of something"))
-    monkeypatch.setattr(unread.runtime, "image_views", failing)
-    progress = finish(unread.index).progress
-    assert progress.stage == "failed"
-    assert "out of something" in str(progress)
-
-
 def test_large_galleries_are_clustered(
     retriever: Retriever, unread: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,10 +17,9 @@ import pytest
 from polyview.app.gallery import scan
 from polyview.app.gallery.images import ImageError, open_file
 from polyview.app.gallery.scan import from_folder, from_pack, from_uploads, open_images
-from tests.app import hostile
 from tests.app.api.conftest import encoded
 from tests.app.conftest import HOSTILE, IMAGES, draw
-from tests.app.pretended import Pretended, indexed
+from tests.app.gallery.conftest import FakeRuntime, indexed
 
 
 @pytest.fixture
@@ -32,6 +31,32 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "private").mkdir()
     draw(1)[0].save(tmp_path / "private/secret.png")
     return folder
+
+
+def write_below(folder: Path, name: str, depth: int) -> None:
+    """Writes an image in nested folders; its path may be longer than the system accepts."""
+    draft, outer = folder / "draft", folder / "outer"
+    draft.mkdir()
+    draw(5)[0].save(draft / "deep.png")
+    for _ in range(depth - 1):
+        outer.mkdir()
+        draft.rename(outer / name)
+        outer.rename(draft)
+    draft.rename(folder / name)
+
+
+def set_traps(folder: Path) -> None:
+    """Fills a folder with links, pipes and files that must not be read."""
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    draw(7)[0].save(outside / "secret.png")
+    (folder / "link.png").symlink_to(outside / "secret.png")
+    (folder / "links").symlink_to(outside)
+    (folder / "zeros.jpg").symlink_to("/dev/zero")
+    os.mkfifo(folder / "pipe.jpg")
+    with (folder / "huge.jpg").open("wb") as file:
+        file.truncate(2**40)  # takes no room on the disk
+    write_below(folder, "d" * 200, 22)
 
 
 def test_images_captions_and_facts_of_packs(tiny_pack: Path, many_pack: Path) -> None:
@@ -54,7 +79,7 @@ def test_folders_are_read_recursively(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "folder.png").mkdir()
     (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"x")
-    hostile.write_below(tmp_path, "n", 300)
+    write_below(tmp_path, "n", 300)
     collection = from_folder(tmp_path)
     files = [image.file for image in collection.images]
     deepest = f"{'n/' * 300}deep.png"
@@ -93,12 +118,12 @@ def test_impossible_names_are_refused(root: Path, name: str) -> None:
 
 def test_traps_in_a_folder_are_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "islink", lambda _: False)  # as for junctions of Windows
-    hostile.set_traps(root)
+    set_traps(root)
     (root / "inner").symlink_to(root / "trip")
     (root / "trip/again").symlink_to(root)
     (root / "nothing.jpg").symlink_to(root / "missing.jpg")
     (root / "loop.png").symlink_to("loop.png")
-    index = indexed(root, root.parent / "cache", Pretended())
+    index = indexed(root, root.parent / "cache", FakeRuntime())
     assert len(index) == 1
     left = {refusal.file[:9]: refusal.reason for refusal in index.refused}
     assert left.keys() == {

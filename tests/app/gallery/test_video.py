@@ -16,8 +16,8 @@ from polyview.app.gallery.images import ImageError, decode, open_file, read_fram
 from polyview.app.gallery.scan import CollectionImage
 from polyview.app.gallery.video import MAX_FRAMES, Moment
 from polyview.training.data.image_files import read_frames as training_frames
-from tests.app.clip_files import mean_colour, plain, turned, write_animation, write_video
-from tests.app.hostile import jpeg
+from tests.app.clip_files import plain, write_animation, write_video
+from tests.app.conftest import saved
 
 COLOURS = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255)}
 ANIMATIONS = (".gif", ".webp", ".png", ".apng")
@@ -28,6 +28,11 @@ def frames_of(path: Path, together: int = 1) -> list[tuple[Moment, Image.Image]]
     with open_file(path, path.name) as file:
         frames = list(read_frames(file, path.name, together))
     return [(moment, image) for moment, image in frames if moment is not None]
+
+
+def mean_colour(image: Image.Image) -> tuple[int, ...]:
+    """The mean of an image's pixels."""
+    return tuple(np.asarray(image, np.float64).reshape(-1, 3).mean(axis=0).round().astype(int))
 
 
 def colour_of(image: Image.Image) -> str:
@@ -120,6 +125,16 @@ def test_key_frames_of_a_very_long_clip(tmp_path: Path, monkeypatch: pytest.Monk
     assert [moment.seconds for moment in moments] == pytest.approx(range(0, 120, 10), abs=0.01)
 
 
+def turned(path: Path) -> Path:
+    """Marks an MP4 as rotated by 90 degrees clockwise."""
+    content = bytearray(path.read_bytes())
+    matrix = content.index(b"tkhd") + 44
+    turn = (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+    content[matrix : matrix + 36] = b"".join(n.to_bytes(4, "big", signed=True) for n in turn)
+    path.write_bytes(content)
+    return path
+
+
 def test_a_video_is_upright(tmp_path: Path) -> None:
     image = plain("red", (64, 48))
     image.paste("blue", (0, 0, 64, 24))
@@ -149,7 +164,7 @@ def test_large_frames_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_frames_of_16k_and_more(tmp_path: Path) -> None:
-    path, small = tmp_path / "large.mov", jpeg(1000, is_progressive=False)
+    path, small = tmp_path / "large.mov", saved(plain("gray", (1000, 1000)), "JPEG")
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mjpeg", 5)
         stream.width = stream.height = 1000
@@ -216,7 +231,7 @@ def test_refused_clips(tmp_path: Path) -> None:
         b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
         b"ffconcat version 1.0\nfile '/etc/passwd'\n",
         b"<?xml version='1.0'?><MPD><BaseURL>http://127.0.0.1/</BaseURL></MPD>",
-        jpeg(64),
+        saved(plain("gray"), "JPEG"),
     ):
         (tmp_path / "a.mp4").write_bytes(content)
         refusal_of(tmp_path / "a.mp4")

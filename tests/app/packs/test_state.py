@@ -49,6 +49,15 @@ def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyP
             ask()
 
 
+def test_uploaded_files_have_short_printable_names_without_folders(state: AppState) -> None:
+    key = state.new_upload()
+    for name in ("../../etc/x.png", "..\\x.png", "a\0b.png", "<img src=x>", "n" * 400 + ".png"):
+        state.uploads.add(key, name, b"x")
+    names = [name for _, name in state.uploads[key].files]
+    assert names == ["x.png", "x.png", "ab.png", "<img src=x>", "n" * 196 + ".png"]
+    assert {path.parent for path, _ in state.uploads[key].files} == {state.uploads[key].folder}
+
+
 def test_one_thread_reads_an_upload(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     key, go_on, read = upload(state), threading.Event(), Index._read_files
 
@@ -79,6 +88,7 @@ def test_one_thread_reads_an_upload(state: AppState, monkeypatch: pytest.MonkeyP
     assert failed is not retriever
     failed.index.join(60)
     assert failed.index.progress.stage == "failed"
+    assert "the disk is full" in str(failed.index.progress)
     monkeypatch.setattr(Index, "_read_files", read)
     again = state.start_upload(key, "")
     assert again.index.wait(60)

@@ -20,7 +20,7 @@ from tests.app.conftest import finish
 METHODS = {"one": 1.0, "two": 2.0}  # factors of the features
 
 
-class Pretended:
+class FakeRuntime:
     """A fake runtime of two methods, for tests of storing and indexing."""
 
     def __init__(self, checksum: str = "a pack", eye: str = "an encoder", frames: int = 1) -> None:
@@ -64,7 +64,7 @@ class Pretended:
 
 
 def indexed(folder: Path, cache: Path, runtime: Any) -> Index:
-    """Fills an index of a folder with a `Pretended` runtime."""
+    """Fills an index of a folder with a `FakeRuntime` runtime."""
     index = finish(Index(runtime, from_folder(folder), cache))
     assert index.progress.stage == "ready", index.progress
     return index
