@@ -25,7 +25,7 @@ from polyview.app.settings import BUNDLED
 from polyview.export.pack.gallery import load_gallery
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import processor
-from polyview.models.files import write_whole
+from polyview.models.files import atomic_write
 
 Computations = dict[str, Callable[[], Tensor]]
 HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
@@ -158,7 +158,7 @@ def main(argv: Sequence[str]) -> int:
         lines.append(f"Computations: {'; '.join(times)}.")
     print("\n".join(lines))
     if options.out is not None:
-        write_whole(options.out, "\n".join(lines) + "\n")
+        atomic_write(options.out, "\n".join(lines) + "\n")
     for line in failed:
         print(f"failed: {line}; the maximum is {TOLERANCE:g}", file=sys.stderr)
     return 1 if failed else 0

@@ -87,14 +87,14 @@ def argument_defaults(name: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters[3:]}
 
 
-def _check(method: str, argument: str, value: Any, like: Any) -> None:
-    """Raises ValueError unless a value is in range and of the type of `like` (int for a float)."""
+def _check(method: str, argument: str, value: Any, example: Any) -> None:
+    """Raises ValueError unless a value is in range and of `example`'s type; float includes int."""
     prefix = f'method "{method}": {argument} must be'
-    if isinstance(like, bool | str):
-        if type(value) is not type(like):
-            expected = "true or false" if isinstance(like, bool) else "a string"
+    if isinstance(example, bool | str):
+        if type(value) is not type(example):
+            expected = "true or false" if isinstance(example, bool) else "a string"
             raise ValueError(f"{prefix} {expected}, not {value!r:.60}")
-    elif isinstance(like, int):
+    elif isinstance(example, int):
         maximum = _MAX_COUNTS.get(argument, MAX_WIDTH)
         if type(value) is not int or not 0 <= value <= maximum:
             raise ValueError(f"{prefix} a whole number from 0 to {maximum}, not {value!r:.60}")

@@ -10,7 +10,7 @@ ICCV 2019):
     Seq2Seq       6.3 M   the last state of a GRU over the elements
     SelfAttn      3.2 M   self-attention with a shortcut, then the average (3.1 M in this code)
     GCN+AvgPool   4.2 M   one layer of region relationship reasoning, then the average
-    GCN+Seq2Seq   23.1 M  four such layers, then the GRU
+    GCN+Seq2Seq   23.1 M  four of these layers, then the GRU
     ============  ======  ====================================================================
 """
 
@@ -81,5 +81,5 @@ class Aggregator(nn.Module):
         if self.gru is None:
             return masked_mean(features, mask)
         order = (~mask).long().argsort(dim=1, stable=True)  # real elements first
-        dense = features.gather(1, order[..., None].expand_as(features))
-        return last_element(self.gru(dense)[0], mask.gather(1, order))
+        left_aligned = features.gather(1, order[..., None].expand_as(features))
+        return last_element(self.gru(left_aligned)[0], mask.gather(1, order))

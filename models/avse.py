@@ -40,12 +40,12 @@ from polyview.models.sinkhorn import log_plan, match_blocks
 from polyview.models.views import NamedArray, Views
 
 MATCHES = ("sinkhorn", "maxsim", "mean")
-_PAIRS = 1 << 14  # pairs scored at once on a CPU; their affinities fit in a core's cache
-_IMAGES = 64  # images in one matrix product
-_FEW_COLUMNS = 16  # maximum number of text blocks for which a batched product is faster
+_PAIRS_PER_STEP = 1 << 14  # pairs scored at once on a CPU; their affinities fit in a core's cache
+_IMAGES_PER_PRODUCT = 64  # minimum number of images in a matrix product
+_MAX_BATCHED_COLUMNS = 16  # maximum number of text blocks for which a batched product is faster
 _MAX_ITERATIONS = 100  # maximum number of iterations that a user may request for display
 _MAX_AFFINITIES = 1 << 24  # maximum number of affinities evaluated for an integral
-_MIN_NODES, _MAX_NODES = 16, 512  # quadrature nodes; a lower temperature needs more
+_MIN_NODES, _MAX_NODES = 16, 512  # number of quadrature nodes; low temperatures need more
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class AVSEConfig:
 
     Attributes:
         embed_dim: d1, width of a view and of the text (paper: 1,024).
-        block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean" it is d1.
+        block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean", d2 is d1.
         views: n (paper: 2).
         train_share: share of the elements sampled into each group in training (paper: 0.75).
-        test_share: share of the elements in evaluation (paper: 0.9).
+        test_share: share of the elements sampled in evaluation (paper: 0.9).
         match: "sinkhorn"; "maxsim" for the largest affinity of each text block without Sinkhorn; or
             "mean" for one view, the average of the groups, scored by cosine, as in the first rows
             of Table 3.
@@ -85,7 +85,7 @@ class AVSEConfig:
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.embed_dim % self.width:
-            raise ValueError(f"block_dim {self.width} does not divide embed_dim {self.embed_dim}")
+            raise ValueError(f"block_dim {self.width} must divide embed_dim {self.embed_dim}")
         for name, share in (("train_share", self.train_share), ("test_share", self.test_share)):
             if not 0 < share <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, not {share}")
@@ -125,10 +125,10 @@ class AVSE(Method):
         if self.averaged:
             self.block_dim, self.row_search = config.embed_dim, True
             self.view_scores_are = Method.view_scores_are
-        parts = config.views if config.sampled_features else 1
-        view_dim, remainder = divmod(image_dim, parts)
+        features_per_element = config.views if config.sampled_features else 1
+        view_dim, remainder = divmod(image_dim, features_per_element)
         if remainder:
-            raise ValueError(f"width {image_dim} is not a multiple of {config.views} views")
+            raise ValueError(f"image_dim {image_dim} must be a multiple of views {config.views}")
         self.project_image = FeatureProjection(view_dim, config.embed_dim)
         self.pool_image = build_pooling("gpo", released=config.released_gpo)
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
@@ -188,29 +188,30 @@ class AVSE(Method):
         evidence = split_products(visual, textual, weights, baseline)
         return evidence if per_view else evidence.view(0)
 
-    def _gradients(self, affinity: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+    def _gradients(self, affinity: Tensor, group_count: int) -> tuple[Tensor, Tensor]:
         """Returns weights (B, R, p, q) of affinities (B, p, q) in Eq. (2), and the score at A = 0.
 
         The weights are integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all
-        blocks score the same. The best visual block of each text block in each of R = `parts`
-        groups (see `_match`) is held constant. The integrand is smooth, so Gauss-Legendre
-        quadrature is accurate to rounding.
+        blocks score the same. The best visual block of each text block in each of the R groups (see
+        `_match`) is held constant. The integrand is smooth, so Gauss-Legendre quadrature is
+        accurate to rounding.
         """
         count = _MIN_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
         count = min(max(count, _MIN_NODES), _MAX_NODES)
         nodes, node_weights = np.polynomial.legendre.leggauss(count)
-        if len(nodes) * parts * affinity.numel() > _MAX_AFFINITIES:
+        if len(nodes) * group_count * affinity.numel() > _MAX_AFFINITIES:
             raise ValueError(
                 f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
                 f"{self.config.temperature:g} are too many; explain fewer pairs at once"
             )
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
-            winners = self.plan(blocks).unflatten(0, (parts, -1)).argmax(dim=1)  # (R, q, B)
-            group = torch.arange(parts, device=winners.device)[:, None, None]  # (R, 1, 1)
-            winners += group * (len(blocks) // parts)
+            winners = self.plan(blocks).unflatten(0, (group_count, -1)).argmax(dim=1)  # (R, q, B)
+            group = torch.arange(group_count, device=winners.device)[:, None, None]  # (R, 1, 1)
+            winners += group * (len(blocks) // group_count)
             steps = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1)
-            path = (blocks[:, :, None, None] * steps).repeat(1, 1, parts, 1, 1).requires_grad_()
+            path = (blocks[:, :, None, None] * steps).repeat(1, 1, group_count, 1, 1)
+            path.requires_grad_()
             plan = self.plan(path.flatten(2)).view_as(path)  # (p, q, R, S, B)
             best = winners.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
             (slopes,) = torch.autograd.grad(plan.gather(0, best).sum(), path)
@@ -229,8 +230,8 @@ class AVSE(Method):
 
     def _project_text(self, features: Tensor, mask: Tensor) -> Tensor:
         """Projects text features (B, M, d) to (B, M, d1)."""
-        plain = not isinstance(self.project_text, FeatureProjection)
-        return self.project_text(features) if plain else self.project_text(features, mask)
+        takes_mask = isinstance(self.project_text, FeatureProjection)
+        return self.project_text(features, mask) if takes_mask else self.project_text(features)
 
     def groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples n groups of elements from each set, section 3.1.
@@ -310,22 +311,22 @@ class AVSE(Method):
         return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *curves]
 
     def plan(self, affinity: Tensor) -> Tensor:
-        """Returns the Sinkhorn plan or the affinities; Eq. (2) sums the maxima of its columns."""
+        """Returns the plan (p, q, C) of affinities (p, q, C); without Sinkhorn, the affinities."""
         if self.dustbin is None:
             return affinity
         return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
 
-    def _match(self, images: Views, texts: Views, parts: int) -> Tensor:
-        """Scores (`parts`, B_img, B_txt), with maxima within each of `parts` groups of blocks."""
+    def _match(self, images: Views, texts: Views, group_count: int) -> Tensor:
+        """Returns scores (R, B_img, B_txt): Eq. (2) within each of R groups of visual blocks."""
         visual = self._blocks(images)  # (B_img, p, d2)
         textual = self._blocks(texts).transpose(0, 1).contiguous()  # (q, B_txt, d2)
-        step = max(1, _PAIRS // textual.shape[1]) if visual.device.type == "cpu" else _IMAGES
+        step = max(1, _PAIRS_PER_STEP // textual.shape[1]) if visual.is_cpu else _IMAGES_PER_PRODUCT
         scores = []
-        for rows in visual.split(max(step, _IMAGES)):
-            for part in _affinities(rows, textual).split(step, dim=2):
-                best = self.plan(part.flatten(2)).unflatten(0, (parts, -1)).amax(dim=1)  # Eq. (2)
-                scores.append(best.sum(dim=1).unflatten(1, part.shape[2:]))
-        return torch.cat(scores, dim=1)  # (parts, B_img, B_txt)
+        for rows in visual.split(max(step, _IMAGES_PER_PRODUCT)):
+            for table in _affinities(rows, textual).split(step, dim=2):
+                plans = self.plan(table.flatten(2)).unflatten(0, (group_count, -1))
+                scores.append(plans.amax(dim=1).sum(dim=1).unflatten(1, table.shape[2:]))  # Eq. (2)
+        return torch.cat(scores, dim=1)  # (R, B_img, B_txt)
 
     def _blocks(self, views: Views) -> Tensor:
         """Cuts views (B, V, D) into blocks (B, V * D / d2, d2)."""
@@ -339,7 +340,7 @@ class AVSE(Method):
 def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
     """Computes affinities, Eq. (1): (B_img, p, d2), (q, B_txt, d2) -> (p, q, B_img, B_txt)."""
     columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
-    if columns.shape[1] <= _FEW_COLUMNS:  # a single product would read the rows twice
+    if columns.shape[1] <= _MAX_BATCHED_COLUMNS:  # a single product would read the rows twice
         products = torch.bmm(visual, columns.expand(len(visual), -1, -1))
     else:
         products = visual @ columns  # (B_img, p, q * B_txt)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from polyview.models.files import no_such, write_whole
+from polyview.models.files import atomic_write, no_such
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -20,8 +20,8 @@ _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Writes named tensors to one file, atomically, with `metadata` as JSON in its header."""
-    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    write_whole(path, save(plain, metadata={"about": json.dumps(metadata)}))
+    cpu_tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    atomic_write(path, save(cpu_tensors, metadata={"about": json.dumps(metadata)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -40,18 +40,18 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError(f"its metadata is a {type(metadata).__name__}, not an object")
         for name, tensor in tensors.items():
             if tensor.dtype not in _TYPES:
-                raise ValueError(f"tensor {name:.60} is of the type {tensor.dtype}")
+                raise ValueError(f"tensor {name:.60} has the unsupported type {tensor.dtype}")
     except (SafetensorError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not a readable safetensors file: {error}; fetch it again, or save its "
             "weights again"
         ) from error
-    threads = torch.get_num_threads()
+    thread_count = torch.get_num_threads()
     torch.set_num_threads(1)  # for small tensors, starting threads takes longer than the check
     damaged = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
-    torch.set_num_threads(threads)
+    torch.set_num_threads(thread_count)
     if damaged:
-        raise ValueError(f"{path}: tensor {damaged[0]} holds NaN or infinity; the file is damaged")
+        raise ValueError(f"{path}: tensor {damaged[0]} holds NaN or infinity; fetch the file again")
     return tensors, metadata
 
 

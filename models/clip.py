@@ -44,8 +44,8 @@ class CLIP(Method):
             )
         if not image_dim == text_dim == embed_dim:
             raise ValueError(
-                f"features of {image_dim} and {text_dim} numbers do not match embeddings of "
-                f"{embed_dim}; export the pack again"
+                f"image_dim {image_dim} and text_dim {text_dim} must equal embed_dim {embed_dim}; "
+                "export the pack again"
             )
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:

@@ -1,7 +1,7 @@
 """A transformer over an encoder's features, trained from random weights together with the head.
 
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
-Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions and over ViT
+Image-Text Matching, arXiv 2402.17237, 2024, section 4.3: over detector regions and over ViT
 patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
 and ViT"; Eqs. (1) and (3) prepend a learned [IMG] or [CLS].
 
@@ -117,8 +117,8 @@ def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextC
     requested and the method's views are elements.
     """
     if method.views_are_elements and config.contextual_summary:
-        raise ValueError(f"{method.title} reads elements alone: set contextual_summary=false")
+        raise ValueError(f"the views of {method.title} are elements; set contextual_summary=false")
     for side, dim in (("image", image_dim), ("text", text_dim)):
         if side in config.sides:
             method.add_module(f"{side}_context", ContextTransformer(dim, config))
-    method.own_summaries = config.sides if config.contextual_summary else ()
+    method.summary_sides = config.sides if config.contextual_summary else ()

@@ -103,8 +103,8 @@ class ElementMethod(Method):
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Returns the contribution of each cell to the score: (V, B_img, B_txt)."""
         pairs = _pairs(images, texts)
-        cells = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in pairs]  # (B_img, b, V)
-        return torch.cat([part.permute(2, 0, 1) for part in cells], dim=2)
+        batches = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in pairs]  # (B_img, b, V)
+        return torch.cat([batch.permute(2, 0, 1) for batch in batches], dim=2)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """Returns the weighted sum of each pair's cosines: (B_img, B_txt)."""
@@ -155,7 +155,7 @@ class SCAN(ElementMethod):
         return self._attend(cosines, cells, words)
 
     def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
-        """Returns weights (..., S, Q) of S elements for Q queries (..., Q, D), Eqs. (1)-(4)."""
+        """Returns weights (..., S, Q) of the cosines (..., S, Q), 0 if absent, Eqs. (1)-(4)."""
         sources = _is_present(source)[..., None]  # (..., S, 1)
         queries = _is_present(query)[..., None, :]  # (..., 1, Q)
         positive = cosines.clamp_min(0.0)

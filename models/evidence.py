@@ -76,11 +76,11 @@ class Parts:
 class Evidence:
     """The contributions that sum to the scores of B pairs; an axis of views may follow B."""
 
-    cells: Tensor  # (B, N, M) of image element n and text element m; may be negative
-    # (B, N) of image element n and the contribution that belongs to the text as a whole, such as
-    # the last state of a recurrent network
+    cells: Tensor  # (B, N, M) contributions of image element n and text element m, of any sign
+    # (B, N) contributions of image element n and the whole text, such as the last state of a
+    # recurrent network
     whole_sentence: Tensor
-    base: Tensor  # (B,) the other terms: of no image element, or of the text's constant
+    base: Tensor  # (B,) sum of the contributions of no image element or of the text's constant
 
     @property
     def score(self) -> Tensor:
@@ -96,9 +96,9 @@ class Evidence:
         return Evidence(weight * self.cells, weight * self.whole_sentence, weight * self.base)
 
 
-def mean_evidence(parts: Sequence[Evidence]) -> Evidence:
+def mean_evidence(evidences: Sequence[Evidence]) -> Evidence:
     """Averages the evidence of an ensemble's methods, as the ensemble averages their scores."""
-    columns = zip(*((part.cells, part.whole_sentence, part.base) for part in parts), strict=True)
+    columns = zip(*((e.cells, e.whole_sentence, e.base) for e in evidences), strict=True)
     return Evidence(*(torch.stack(column).mean(dim=0) for column in columns))
 
 

@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
             draft.replace(path)
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def atomic_write(path: Path, content: str | bytes) -> None:
     """Writes a file atomically; encodes text as UTF-8."""
     with replacing(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)

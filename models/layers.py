@@ -56,7 +56,7 @@ def one_element(embedding: Tensor, index: Tensor, count: int) -> Tensor:
 def cosine_attention(features: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
     """Returns cosines (B, V, N) of views and elements, 0 on padding (MV-VSE, section 4.4).
 
-    Features (B, N, D) are in the joint space, embeddings (B, V, D) of unit length; the mask is
+    Features (B, N, D) are in the joint space; embeddings (B, V, D) have unit length; the mask is
     (B, N) bool.
     """
     return (embeddings @ l2_normalize(features).mT).masked_fill(~mask[:, None], 0.0)
@@ -92,21 +92,21 @@ class FeatureProjection(nn.Module):
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """Maps features (B, N, d), mask (B, N), to (B, N, D), 0 on padding."""
         projected = self.linear(features)
-        unpadded = bool(mask.all())
-        if self.mlp is not None and (self.pad_statistics or unpadded):
-            zeroed = features if unpadded else features.masked_fill(~mask[..., None], 0.0)
-            projected = projected + self.mlp(zeroed.flatten(0, 1)).view_as(projected)
+        no_padding = bool(mask.all())
+        if self.mlp is not None and (self.pad_statistics or no_padding):
+            inputs = features if no_padding else features.masked_fill(~mask[..., None], 0.0)
+            projected = projected + self.mlp(inputs.flatten(0, 1)).view_as(projected)
         elif self.mlp is not None:
             residual = self.mlp(features[mask])  # (R, D), only the real elements of all sets
             projected = projected.index_put((mask,), residual, accumulate=True)
         # (B, N, D); not copied without padding
-        return projected if unpadded else projected.masked_fill(~mask[..., None], 0.0)
+        return projected if no_padding else projected.masked_fill(~mask[..., None], 0.0)
 
 
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """Builds the linear map from text features to the joint space, as VSE-infinity does for BERT.
 
-    Returns the identity if both widths are equal and `always` is False, as VSE-infinity with a GRU.
+    Returns the identity if both widths are equal, unless `always` (VSE-infinity with a GRU).
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()

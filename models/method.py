@@ -37,8 +37,8 @@ class Method(nn.Module, ABC):
         attention_sums_to_one: whether a map holds non-negative shares that sum to 1; otherwise it
             holds cosines in [-1, 1].
         summary_token: whether the first element of a set must be the encoder's summary ([CLS]).
-        own_summaries: the sides, "image" or "text", to whose sets the method itself adds a summary,
-            so that the side's encoder needs none.
+        summary_sides: the sides, "image" or "text", to whose sets the method adds a summary, so
+            that the side's encoder needs none.
         row_search: whether the score increases with the largest inner product between a row of the
             image's views and a row of the text's views (see `row_dim`), so that a nearest-neighbour
             search over rows finds the best images exactly. Other methods score every image or, in
@@ -59,7 +59,7 @@ class Method(nn.Module, ABC):
     attention_is: str
     attention_sums_to_one: ClassVar[bool] = True
     summary_token: ClassVar[bool] = False
-    own_summaries: tuple[str, ...] = ()
+    summary_sides: tuple[str, ...] = ()
     row_search: bool = True
     views_add_up: bool = False
     views_are_elements: ClassVar[bool] = False
@@ -101,7 +101,7 @@ class Method(nn.Module, ABC):
 
     def _encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         """Applies `encode`; removes the attention of a transformer's summary."""
-        features, mask, summary = self._in_context(side, features, mask)
+        features, mask, summary = self._transform(side, features, mask)
         views = self.encode(side, features, mask, attention)
         if views.attention is None or not summary:
             return views
@@ -109,14 +109,14 @@ class Method(nn.Module, ABC):
 
     def _split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """Applies `split`; assigns the contribution of a transformer's summary to the whole set."""
-        features, mask, summary = self._in_context(side, features, mask)
+        features, mask, summary = self._transform(side, features, mask)
         rows = self.split(side, features, mask).rows  # (B, V, N + 2, D)
         if not summary:
             return Parts(rows)
         whole = rows[:, :, -2:-1] + rows[:, :, :1]
         return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
 
-    def _in_context(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, bool]:
+    def _transform(self, side: str, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, bool]:
         """Applies the side's transformer, if any; also returns whether it prepends a summary."""
         context = getattr(self, f"{side}_context", None)  # see `models/contextual.py`
         if context is None:
@@ -131,7 +131,7 @@ class Method(nn.Module, ABC):
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Returns products (V, B_img, B_txt) of image views and text views, see `pair_weights`."""
+        """Returns products (V, B_img, B_txt) of image views with text views; see `pair_weights`."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
@@ -143,7 +143,7 @@ class Method(nn.Module, ABC):
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
     def pair_weights(self, pairs: Tensor) -> Tensor:
-        """Returns weights (B, V, W) that select the text view that each image view is scored with.
+        """Returns weights (B, V, W) that select the text view for the score of each image view.
 
         `pairs` (B, V, W) holds the inner products of the views of B pairs. The weights are one-hot
         over W: at the best text view or, if views add up, at the view of the same index (W = V).
@@ -175,7 +175,7 @@ class Method(nn.Module, ABC):
         """
         return views * dim if self.views_add_up else dim
 
-    def weighted(self, images: Views, weights: Tensor) -> Views:
+    def apply_view_weights(self, images: Views, weights: Tensor) -> Views:
         """Multiplies the views of images by weights (the view lens).
 
         In `score`, the cosines of a view are multiplied by its weight, so a negative cosine moves
@@ -187,17 +187,17 @@ class Method(nn.Module, ABC):
         all are 0.
         """
         count = images.embeddings.shape[1]
-        if tuple(weights.shape) != (count,):
-            raise ValueError(f"{count} views need {count} weights, not {tuple(weights.shape)}")
+        if (shape := tuple(weights.shape)) != (count,):
+            raise ValueError(f"{count} views need {count} weights, not weights of shape {shape}")
         if not bool(((weights >= 0) & (weights <= 1)).all()):  # also rejects NaN
             raise ValueError(f"view weights must be between 0 and 1, but are {weights.tolist()}")
         if not bool(weights.any()):
-            raise ValueError("every view is switched off; leave at least one on")
+            raise ValueError("all view weights are 0; at least one must be above 0")
         weights = weights.to(images.embeddings)
-        remains = (weights > 0) | self.views_add_up
+        keep = (weights > 0) | self.views_add_up
         scaled = weights[:, None] * images.embeddings  # (B, V, D)
         maps = images.attention
-        return Views(scaled[:, remains], None if maps is None else maps[:, remains])  # (B, V', D)
+        return Views(scaled[:, keep], None if maps is None else maps[:, keep])  # (B, V', D)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:

@@ -84,11 +84,11 @@ class MVVSE(Method):
 
     def __init__(self, image_dim: int, text_dim: int, config: MVVSEConfig) -> None:
         super().__init__()
-        shared = config.aggregator == "gpo" and not config.own_projections
+        shares_projection = config.aggregator == "gpo" and not config.own_projections
         widths = image_dim, config.embed_dim, config.mlp_dim
         self.project_image = nn.ModuleList(
             FeatureProjection(*widths, pad_statistics=config.pad_statistics)
-            for _ in range(1 if shared else config.views)
+            for _ in range(1 if shares_projection else config.views)
         )
         self.project_text = text_projection(text_dim, config.embed_dim, always=config.map_text)
         image_pooling, text_pooling = AGGREGATORS[config.aggregator]
@@ -110,7 +110,7 @@ class MVVSE(Method):
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
             return Views(embeddings)
-        # all views share one projection, or each view has its own
+        # all views share one projection, or each view has a separate one
         groups = embeddings.chunk(len(projected), dim=1)
         maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
@@ -133,9 +133,9 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Applies `pool` with K aggregators, Eq. (4), and one sort for each projection."""
+        """Applies `pool` with K aggregators, Eq. (4), to one or K projections (B, N, D)."""
         sizes = mask.sum(dim=1)  # (B,)
         theta = [cast("RankPooling", pooling).coefficients(sizes) for pooling in self.pool_image]
-        shares = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
-        pooled = [pool(p, mask, t) for p, t in zip(projected, shares, strict=True)]
+        weights = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
+        pooled = [pool(p, mask, t) for p, t in zip(projected, weights, strict=True)]
         return torch.cat(pooled, dim=1)

@@ -1,7 +1,7 @@
 """MVAM: view codes attend to an encoder's features; the views are concatenated.
 
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
-Image-Text Matching, arXiv 2402.17237, 2025.
+Image-Text Matching, arXiv 2402.17237, 2024.
 
 Each side has m learnable view codes: each is the query of an attention over the features (Eqs.
 7-8), and the m results are concatenated (Eq. 9). With one code this is the paper's baseline of
@@ -112,7 +112,7 @@ class MVAM(Method):
 
     @torch.no_grad()
     def clamp_temperature(self) -> None:
-        """See `Method.clamp_temperature`: at least 0.01, CLIP's largest logit scale of 100."""
+        """See `Method.clamp_temperature`: at least 0.01, as CLIP's logit scale is at most 100."""
         if self.log_temperature is not None:
             self.log_temperature.clamp_(min=-math.log(100))
 
@@ -163,7 +163,7 @@ class MVAM(Method):
 
 
 class BaseAttention(MVAM):
-    """Attention pooling with one code, MVAM's baseline "+ Attn"; V = 1. Arguments as in `MVAM`."""
+    """Attention pooling with one code, MVAM's baseline "+ Attn"; V = 1. Arguments: see `MVAM`."""
 
     title = "Attention pooling"
     paper = "Cui et al., arXiv 2402.17237 (baseline)"
@@ -182,7 +182,7 @@ class BaseAttention(MVAM):
 
 
 class BaseSummary(Method):
-    """A linear map to `embed_dim` and tanh of the [CLS] state, MVAM's baseline "+ [CLS]"; V = 1."""
+    """Maps the [CLS] state linearly to `embed_dim` and applies tanh: "+ [CLS]" of MVAM; V = 1."""
 
     title = "[CLS] pooling"
     paper = "Cui et al., arXiv 2402.17237 (baseline)"
@@ -206,5 +206,5 @@ class BaseSummary(Method):
         return Parts.of(parts[:, None]).unit()
 
     def _summary(self, side: str, features: Tensor) -> Tensor:
-        """Returns the embedding (B, D) of the first elements, before normalisation."""
+        """Returns the embedding (B, D) of each set's first element, before normalisation."""
         return torch.tanh(getattr(self, f"project_{side}")(features[:, 0]))

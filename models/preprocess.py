@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import ExifTags, Image
 
-Box = tuple[float, float, float, float]
+Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in 0..1
 MAX_SIZE = 1024  # pixels; a batch of 32 images takes 400 MB as float32
 # EXIF orientation -> transpose; Pillow's `exif_transpose` would also rewrite the other tags
 _TRANSPOSES = {
@@ -70,9 +70,10 @@ class Preprocess:
         """Reads a dictionary from `to_json`; raises ValueError for unknown keys."""
         unknown = set(values) - set(cls.__dataclass_fields__)
         if unknown:
-            raise ValueError(f"unknown preprocess keys: {', '.join(sorted(unknown))}")
-        lists: dict[str, Any] = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
-        return cls(**{**values, **lists})
+            valid = ", ".join(cls.__dataclass_fields__)
+            raise ValueError(f"unknown preprocess keys: {', '.join(sorted(unknown))}; use {valid}")
+        tuples: dict[str, Any] = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
+        return cls(**{**values, **tuples})
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON-ready dictionary; omits `resize` and `filter` at their defaults."""

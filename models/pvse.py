@@ -116,11 +116,11 @@ class LastStates(nn.Module):
         self.gru = nn.GRU(in_dim, out_dim // 2, batch_first=True, bidirectional=True)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Reads the real elements of (B, M, d), mask (B, M), in order: (B, H)."""
+        """Maps sequences (B, M, d), mask (B, M), to (B, H); the GRU skips padding."""
         order = (~mask).long().argsort(dim=1, stable=True)[..., None]  # real elements first
-        dense = features.gather(1, order.expand_as(features))
+        left_aligned = features.gather(1, order.expand_as(features))
         lengths = mask.sum(dim=1)
-        states = bigru_states(self.gru, dense, lengths)  # (B, M, H)
+        states = bigru_states(self.gru, left_aligned, lengths)  # (B, M, H)
         states_mask = lengths_to_mask(lengths, states.shape[1])
         if self.legacy:
             return last_element(states, states_mask)
@@ -209,7 +209,7 @@ class PVSE(Method):
         if views < 0:
             raise ValueError(f"views must be 0 or more, not {views}")
         if embed_dim % 2:
-            raise ValueError(f"embed_dim must be even, for two directions, not {embed_dim}")
+            raise ValueError(f"embed_dim must be even, half for each direction, not {embed_dim}")
         require_choice("fusion", fusion, FUSIONS)
         require_choice("match", match, MATCHES)
         require_choice("image_global", image_global, GLOBALS)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-_SLICE_VALUES = 1 << 17  # values of one slice of a batch: 1 MiB as float64
+_VALUES_PER_SLICE = 1 << 17  # number of values in a slice of a batch: 1 MiB as float64
 
 
 def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,18 +30,18 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     fits_int16 = count <= torch.iinfo(torch.int16).max
     index_type = torch.int16 if fits_int16 else torch.int64
     indices = torch.empty(batch, dim, count, dtype=index_type, device=features.device)
-    columns, padded = features.detach().mT, not bool(mask.all())
-    packed = columns.device.type == "cpu" and columns.dtype == torch.float32
+    columns, has_padding = features.detach().mT, not bool(mask.all())
+    packs_index = columns.device.type == "cpu" and columns.dtype == torch.float32
     keys = torch.empty(0, dtype=torch.float64)
     for rows in _batch_slices(features):
-        padding = ~mask[rows, None] if padded else None  # (b, 1, N)
-        if packed:
+        padding = ~mask[rows, None] if has_padding else None  # (b, 1, N)
+        if packs_index:
             keys = _scratch(keys, columns[rows])
             _sort_packed(columns[rows], padding, keys, ranked[rows], indices[rows])
         else:
             lowest = torch.finfo(columns.dtype).min
-            part = columns[rows] if padding is None else columns[rows].masked_fill(padding, lowest)
-            ranked[rows], indices[rows] = part.sort(dim=-1, descending=True)
+            keys = columns[rows] if padding is None else columns[rows].masked_fill(padding, lowest)
+            ranked[rows], indices[rows] = keys.sort(dim=-1, descending=True)
         if padding is not None:
             set_sizes = (~padding).sum(dim=2, keepdim=True)  # (b, 1, 1)
             is_padding = torch.arange(count, device=mask.device) >= set_sizes
@@ -115,20 +115,20 @@ class _RankedPool(torch.autograd.Function):
         order = indices.new_empty(0, dtype=torch.int64)
         to_ranked, to_columns = ranked.new_empty(0), ranked.new_empty(0)
         for rows in _batch_slices(to_features):
-            part = indices[rows]  # (b, D, N)
+            batch_indices = indices[rows]  # (b, D, N)
             order, to_ranked, to_columns = (
-                _scratch(buffer, part) for buffer in (order, to_ranked, to_columns)
+                _scratch(buffer, batch_indices) for buffer in (order, to_ranked, to_columns)
             )
-            order.copy_(part)
+            order.copy_(batch_indices)
             torch.bmm(grad[rows].mT, weights[rows], out=to_ranked)
             to_features[rows] = to_columns.scatter_(-1, order, to_ranked).mT
         return to_features, None, (grad @ ranked[..., : theta.shape[1]]).mT
 
 
 def _batch_slices(features: Tensor) -> Iterator[slice]:
-    """Yields slices of the first axis of (B, N, D) that fit in a core's cache; one on a GPU."""
+    """Yields slices of the first axis of (B, N, D) that fit in a core's cache; on a GPU, one."""
     batch, count, dim = features.shape
-    size = max(1, _SLICE_VALUES // (count * dim)) if features.device.type == "cpu" else batch
+    size = max(1, _VALUES_PER_SLICE // (count * dim)) if features.device.type == "cpu" else batch
     for start in range(0, batch, size):
         yield slice(start, start + size)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 # the product of two exponentials of this number is far below float32's maximum
 _LARGEST_EXPONENT = 30.0
-# relative change, about float32's precision; the changes of further iterations are smaller still
-_CONVERGED = 1e-6
+# relative change, about float32's precision; further iterations change the plan even less
+_TOLERANCE = 1e-6
 
 
 def match_blocks(
@@ -46,8 +46,8 @@ def match_blocks(
         previous = columns
         columns = _weighted_sum(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
         column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
-        smallest, largest = torch.aminmax(columns.detach() / previous.detach())
-        if float(largest) - 1.0 < _CONVERGED and 1.0 - float(smallest) < _CONVERGED:
+        min_ratio, max_ratio = torch.aminmax(columns.detach() / previous.detach())
+        if float(max_ratio) - 1.0 < _TOLERANCE and 1.0 - float(min_ratio) < _TOLERANCE:
             break
     return kernel * rows[:, None] * columns
 

@@ -27,7 +27,7 @@ class Views:
     """The views of a batch of images or texts."""
 
     embeddings: Tensor  # (B, V, D); unit length along D unless a method says otherwise
-    # (B, V, N) weights of elements, or cosines, 0 on padding; None if not requested or missing
+    # (B, V, N) weights of elements, or cosines, 0 on padding; None if not requested or undefined
     attention: Tensor | None = None
     # further tensors by name, with first axis B; a method adds them in training mode, for its loss
     extras: Mapping[str, Tensor] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""VSE-infinity: a linear map (with a residual MLP) and GPO on both sides; and VSE++.
+"""VSE-infinity: a linear map (with an optional MLP) and GPO on both sides; and VSE++.
 
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021.
@@ -105,7 +105,7 @@ class VSEInfinity(Method):
 
 
 class VSEPP(VSEInfinity):
-    """VSE++ with average pooling on both sides; V = 1. Arguments as in `VSEInfinity`."""
+    """VSE++ with average pooling on both sides; V = 1. For arguments see `VSEInfinity`."""
 
     title = "VSE++"
     paper = "Faghri et al., BMVC 2018"

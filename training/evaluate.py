@@ -25,7 +25,7 @@ from polyview.export.pack.reading import update_metrics
 from polyview.export.pack.schema import MANIFEST
 from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware
-from polyview.models.files import sha256_of, write_whole
+from polyview.models.files import atomic_write, sha256_of
 from polyview.training.data.features import CACHE, Extraction
 from polyview.training.data.open_split import from_pack, open_split
 from polyview.training.data.split import Split
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.json:
             record = {"command": f"python -m polyview evaluate {words}", "split": options.split}
             record |= {"seed": metrics.SEED, "hardware": hardware()}
-            write_whole(options.json, json.dumps(record | measured, indent=2) + "\n")
+            atomic_write(options.json, json.dumps(record | measured, indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

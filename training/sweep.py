@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 from polyview.export.encoders.sources import describe_image_source
 from polyview.export.pack.validation import check
 from polyview.export.sessions import hardware
-from polyview.models.files import replacing, write_whole
+from polyview.models.files import atomic_write, replacing
 from polyview.training.data.features import Extraction
 from polyview.training.data.open_split import holds_features
 from polyview.training.evaluation.metrics import image_hits, retrieval_metrics
@@ -394,7 +394,7 @@ def _run(sweep: Sweep, options: argparse.Namespace) -> None:
         finals = [line for line in record.lines if line["phase"] == "final"]
         machines = " and ".join(sorted({line["hardware"] for line in finals}))
         values = ablation(sweep, lines, machines)
-        write_whole(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
+        atomic_write(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
     elif options.write:
         cells = select(lines, ["row", "rsum", "deviation", "against", DIFFERENCE])
         write_into_page(PAGE, sweep.name, to_markdown(cells, notes=2))

@@ -41,7 +41,7 @@ def _search(options: argparse.Namespace) -> int:
         raise ValueError(f"-k must be 1 to 1,000, not {options.k}")
     from polyview.app.api.library import Library  # imports torch, which takes seconds
     from polyview.app.gallery.indexing import ProgressLine
-    from polyview.models.files import write_whole
+    from polyview.models.files import atomic_write
 
     watch = ProgressLine(sys.stderr) if sys.stderr.isatty() else None
     with Library(
@@ -55,7 +55,7 @@ def _search(options: argparse.Namespace) -> int:
         if options.explain is not None and results:
             png = io.BytesIO()
             library.explain(query, results[0]).light().save(png, "PNG")
-            write_whole(options.explain, png.getvalue())
+            atomic_write(options.explain, png.getvalue())
     if options.json:
         hits = [hit.model_dump(mode="json", exclude_defaults=True) for hit in results]
         answer = {"query": options.query, "method": library.method, "matches": results.matches}

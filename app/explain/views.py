@@ -140,7 +140,9 @@ def search_weighted(
     chunks = []
     for chunk_ids, views in gallery.chunks():
         query = query.to(views.embeddings.device)
-        pair = (method.score(v, query)[:, 0] for v in (method.weighted(views, lens), views))
+        pair = (
+            method.score(v, query)[:, 0] for v in (method.apply_view_weights(views, lens), views)
+        )
         chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
@@ -150,7 +152,7 @@ def search_weighted(
         scores, ids = best_frames.values, best_frames.images
     plain_ranks = comparison.rank(plain_scores)
     best = np.argsort(comparison.rank(scores))[:k]
-    weighted_views = method.weighted(gallery.views(ids[best]), lens)
+    weighted_views = method.apply_view_weights(gallery.views(ids[best]), lens)
     # the best view (k,) of each image among the remaining views
     winners = method.view_scores(weighted_views, query)[..., 0].argmax(dim=0)
     view_indices = torch.arange(len(lens))

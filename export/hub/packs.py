@@ -19,7 +19,7 @@ from polyview.export.hub.client import HubError, Progress, Repo, Token, Unreacha
 from polyview.export.pack.reading import TAG, list_files, load_info, read_info, render_card
 from polyview.export.pack.schema import CARD, FOLDER, INDEX, MANIFEST, MAX_MANIFEST, UNKNOWN_LICENCE
 from polyview.export.pack.validation import MAX_JSON, PackError
-from polyview.models.files import write_whole
+from polyview.models.files import atomic_write
 
 _log = logging.getLogger(__name__)
 _MAX_LISTED = 100  # maximum number of packs in a list
@@ -92,7 +92,7 @@ def pull(
     branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
     if branch != repo.commit:
         with suppress(OSError):
-            write_whole(repo.folder.parents[1] / "refs" / branch, repo.commit)
+            atomic_write(repo.folder.parents[1] / "refs" / branch, repo.commit)
     return repo.folder
 
 

@@ -30,7 +30,7 @@ from polyview.export.pack.schema import CARD, FOLDER, MANIFEST, FileInfo, Galler
 from polyview.export.pack.validation import PackError, check, read_json
 from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
-from polyview.models.files import no_such, sha256_of, write_whole
+from polyview.models.files import atomic_write, no_such, sha256_of
 
 TAG = "polyview"  # marks packs on the Hub
 # The Hub's identifiers of licences: SPDX identifiers in lower case.
@@ -122,9 +122,9 @@ def summarize_gallery(
 
 def write_info(info: PackInfo) -> None:
     """Writes pack.json and the model card into the pack's folder, each atomically."""
-    write_whole(info.folder / CARD, render_card(info))
+    atomic_write(info.folder / CARD, render_card(info))
     content = json.dumps(info.to_json(), indent=2, ensure_ascii=False) + "\n"
-    write_whole(info.folder / MANIFEST, content)
+    atomic_write(info.folder / MANIFEST, content)
 
 
 def render_card(info: PackInfo) -> str:

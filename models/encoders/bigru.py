@@ -52,7 +52,7 @@ class BiGRUTextEncoder(TextEncoder):
             return words * mask[..., None]
         if trains_on_cpu(self, words):
             grus = [gru for gru in (self.forward_gru, self.backward_gru) if gru is not None]
-            states = gru_states(grus, words, lengths)  # (B, L, G d)
+            states = gru_states(grus, words, lengths)  # (B, L, G * d) for G GRUs
             return states.unflatten(2, (len(grus), -1)).mean(dim=2)
         forward_states, _ = self.forward_gru(words)  # (B, L, d)
         if self.backward_gru is None:

@@ -85,10 +85,10 @@ def _translate(settings: dict[str, Any], name: str) -> Preprocess:
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
     crop = settings.get("crop_size") or {}
     resampling = Image.Resampling(settings.get("resample", Image.Resampling.BILINEAR))
-    values: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(settings)}
+    shared: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(settings)}
     crops = bool(settings.get("do_center_crop"))
     if not settings.get("do_resize", True) or size.get("longest_edge"):
-        raise ValueError(f"{name}: its processor does not resize images to one size")
+        raise ValueError(f"{name}: its processor makes images of several sizes; use another model")
     if settings.get("crop_pct") and shortest and not crops:
         # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and stretches above
         crops = shortest < 384
@@ -97,18 +97,19 @@ def _translate(settings: dict[str, Any], name: str) -> Preprocess:
         shortest = int(shortest / settings["crop_pct"]) if crops else None
     if shortest and crops:
         side = _square(crop.get("height"), crop.get("width"), name)
-        return Preprocess(size=side, fit="crop", resize=shortest, **values)
+        return Preprocess(size=side, fit="crop", resize=shortest, **shared)
     side = _square(height, width, name)
     if crops and (crop.get("height"), crop.get("width")) != (height, width):
-        raise ValueError(f"{name}: its processor stretches images and then crops them")
-    return Preprocess(size=side, fit="stretch", **values)
+        raise ValueError(f"{name}: its processor stretches and crops images; choose another model")
+    return Preprocess(size=side, fit="stretch", **shared)
 
 
 def _square(height: object, width: object, name: str) -> int:
+    """Returns the side of a square; raises ValueError if height and width differ or are missing."""
     if not isinstance(height, int) or height != width:
         raise ValueError(
-            f"{name}: its processor makes images of {width} x {height} pixels; only squares of "
-            "one size are read here"
+            f"{name}: its processor makes images of {width} x {height} pixels, not "
+            "squares; choose another model"
         )
     return height
 

@@ -13,7 +13,8 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # patches in a view of `SampledViT`, per token of the image (with [CLS])
+# number of patches in a view of `SampledViT`, divided by the number of tokens ([CLS] and patches)
+EVAL_SHARE = 0.9
 
 
 class _ConvNet(ImageEncoder):
@@ -32,7 +33,7 @@ class _ConvNet(ImageEncoder):
 
 
 class MobileNetV2ImageEncoder(_ConvNet):
-    """MobileNetV2 (Sandler et al., CVPR 2018): 7 x 7 cells of 1,280 numbers at 224 pixels."""
+    """MobileNetV2 (Sandler et al., CVPR 2018): 7 x 7 cells of width 1,280 at 224 pixels."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class MobileNetV2ImageEncoder(_ConvNet):
 
 
 class ResNetImageEncoder(_ConvNet):
-    """ResNet (He et al., CVPR 2016); ResNet-50: 7 x 7 cells of 2,048 numbers at 224 pixels."""
+    """ResNet (He et al., CVPR 2016); ResNet-50: 7 x 7 cells of width 2,048 at 224 pixels."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -114,7 +115,7 @@ class SampledViT(_VisionTransformer):
             centres = (first * side + first, last * side + last)
         if not centres or any(not 0 <= centre < patches for centre in centres):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
-        nearest = torch.stack([_nearest(centre, side, count) for centre in centres])
+        nearest = torch.stack([_nearest_patches(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
         # position of each token in each view; count + 1, past the end, if the view lacks the token
         positions = torch.full((len(nearest), patches + 1), count + 1)
@@ -241,13 +242,13 @@ class SiglipTextEncoder(TextEncoder):
         self.padding = int(self.model.config.pad_token_id)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        longest = ids.shape[1]
+        length = ids.shape[1]
         output = self.model(self.padded(ids, lengths))
-        tokens = self.model.head(output.last_hidden_state)[:, :longest]  # (B, L, d)
-        positions = torch.arange(longest, device=ids.device)
+        tokens = self.model.head(output.last_hidden_state)[:, :length]  # (B, L, d)
+        positions = torch.arange(length, device=ids.device)
         is_last = (positions == lengths[:, None] - 1)[..., None]  # (B, L, 1)
         features = torch.where(is_last, output.pooler_output[:, None], tokens)
-        return features * lengths_to_mask(lengths, longest)[..., None]
+        return features * lengths_to_mask(lengths, length)[..., None]
 
     def padded(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Pads ids (B, L) to (B, `max_length`) with SigLIP's padding token."""
@@ -264,7 +265,7 @@ def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
     return nn.Linear(config.hidden_size, width, bias=False), width
 
 
-def _nearest(centre: int, side: int, count: int) -> Tensor:
+def _nearest_patches(centre: int, side: int, count: int) -> Tensor:
     """Returns indices of the `count` patches nearest to patch `centre`, in order; ties by index."""
     row, column = divmod(centre, side)
     index = torch.arange(side)

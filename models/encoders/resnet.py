@@ -27,24 +27,24 @@ STAGES = 4
 
 
 class _Block(nn.Module):
-    """Convolutions (outputs, kernel, stride, groups), each with a batch norm, and a shortcut."""
+    """Convolutions (channels, kernel, stride, groups), each with a batch norm, and a shortcut."""
 
-    def __init__(self, inputs: int, convolutions: Sequence[tuple[int, int, int, int]]) -> None:
+    def __init__(self, in_channels: int, convolutions: Sequence[tuple[int, int, int, int]]) -> None:
         super().__init__()
-        self.count, width, step = len(convolutions), inputs, 1
-        for number, (outputs, kernel, stride, groups) in enumerate(convolutions, 1):
+        self.count, width, total_stride = len(convolutions), in_channels, 1
+        for number, (channels, kernel, stride, groups) in enumerate(convolutions, 1):
             padding = kernel // 2
-            layer = nn.Conv2d(width, outputs, kernel, stride, padding, groups=groups, bias=False)
+            layer = nn.Conv2d(width, channels, kernel, stride, padding, groups=groups, bias=False)
             self.add_module(f"conv{number}", layer)
-            self.add_module(f"bn{number}", nn.BatchNorm2d(outputs))
-            width, step = outputs, step * stride
+            self.add_module(f"bn{number}", nn.BatchNorm2d(channels))
+            width, total_stride = channels, total_stride * stride
         self.downsample: nn.Module | None = None
-        if step > 1 or width != inputs:
-            shortcut = nn.Conv2d(inputs, width, 1, step, bias=False)
+        if total_stride > 1 or width != in_channels:
+            shortcut = nn.Conv2d(in_channels, width, 1, total_stride, bias=False)
             self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
+        """Maps (B, in_channels, H, W) to (B, channels, H / stride, W / stride)."""
         out = x
         for number in range(1, self.count + 1):
             out = self.get_submodule(f"conv{number}")(out if number == 1 else torch.relu(out))
@@ -61,7 +61,7 @@ class ResNet(ImageEncoder):
         channels: channels after each stage; the last is d.
         blocks: number of blocks in each stage.
         bottleneck: whether blocks are bottlenecks; basic blocks ignore `groups`.
-        groups: groups of the 3 x 3 convolutions; 32 for ResNeXt-101 32x8d.
+        groups: number of groups of the 3 x 3 convolutions; 32 for ResNeXt-101 32x8d.
         layout: one of `LAYOUTS`.
         pooled: average the map to one feature, as PVSE does for the frames of a clip.
     """
@@ -83,18 +83,18 @@ class ResNet(ImageEncoder):
         self.conv1 = nn.Conv2d(3, stem, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(stem)
         self.pool = nn.MaxPool2d(3, 2, 0, ceil_mode=True) if self.caffe else nn.MaxPool2d(3, 2, 1)
-        inputs = stem
+        in_channels = stem
         for stage in range(STAGES):
             stack: list[nn.Module] = []
-            width, outputs = widths[stage], channels[stage]
+            width, out_channels = widths[stage], channels[stage]
             for block in range(blocks[stage]):
                 stride = 2 if stage > 0 and block == 0 else 1
                 first, second = (stride, 1) if self.caffe else (1, stride)
-                shapes = [(width, 1, first, 1), (width, 3, second, groups), (outputs, 1, 1, 1)]
+                shapes = [(width, 1, first, 1), (width, 3, second, groups), (out_channels, 1, 1, 1)]
                 if not bottleneck:  # ResNet-18 and 34
-                    shapes = [(width, 3, stride, 1), (outputs, 3, 1, 1)]
-                stack.append(_Block(inputs, shapes))
-                inputs = outputs
+                    shapes = [(width, 3, stride, 1), (out_channels, 3, 1, 1)]
+                stack.append(_Block(in_channels, shapes))
+                in_channels = out_channels
             self.add_module(f"layer{stage + 1}", nn.Sequential(*stack))
 
     def grid(self, size: int) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from polyview.models.encoders.published import (
 )
 from polyview.models.views import lengths_to_mask
 
-_MASKED = -1e30  # added to masked attention; packs may not contain infinity
+_MASK = -1e30  # added to masked attention; packs may not contain infinity
 
 
 class ImageRows(ImageEncoder):
@@ -65,20 +65,22 @@ class ImageRows(ImageEncoder):
         return torch.cat([embedding[:, None] - rows.sum(dim=1, keepdim=True), rows], dim=1)
 
     def _clip(self, encoder: CLIPImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the embedding (B, D), and the rows (B, N, D) of the patches."""
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         token_index = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
         layers, first = model.encoder.layers, self.first_layer
-        state, contributions = read_token(layers, hidden, token_index, first_layer=first)
-        rows = hold_norm(model.post_layernorm, contributions[:, 1:], state)
+        state, contributions = split_token(layers, hidden, token_index, first_layer=first)
+        rows = norm_rows(model.post_layernorm, contributions[:, 1:], state)
         return projection(model.post_layernorm(state)), projection(rows)
 
     def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the embedding (B, d), and the rows (B, N, d) of the patches."""
         head, hidden = encoder.model.head, encoder.model(pixels).last_hidden_state
         attention: nn.MultiheadAttention = head.attention
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
-        parts = zip((head.probe, hidden, hidden), weights, biases, strict=True)
-        projected = (nn.functional.linear(*part) for part in parts)
+        inputs = zip((head.probe, hidden, hidden), weights, biases, strict=True)
+        projected = (nn.functional.linear(*arguments) for arguments in inputs)
         # (1, H, 1, d / H), and (B, H, N, d / H) twice
         query, keys, values = (split_heads(tokens, attention.num_heads) for tokens in projected)
         shares = attention_weights(query, keys)[:, :, 0]  # (B, H, N)
@@ -97,28 +99,28 @@ class TextRows(TextEncoder):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Returns rows (B, L, D), 0 on padding, that sum to the unnormalised text embedding."""
-        encoder, model, longest = self.encoder, self.encoder.model, ids.shape[1]
+        encoder, model, length = self.encoder, self.encoder.model, ids.shape[1]
         last = lengths - 1  # (B,)
         if isinstance(encoder, CLIPTextEncoder):
             projection, token_index = joint_projection(encoder), last
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
-            positions = torch.arange(longest, device=ids.device)
+            positions = torch.arange(length, device=ids.device)
             is_future = positions[None] > positions[:, None]  # [EOS] precedes the padding
-            mask = torch.zeros_like(is_future, dtype=hidden.dtype).masked_fill(is_future, _MASKED)
+            mask = torch.zeros_like(is_future, dtype=hidden.dtype).masked_fill(is_future, _MASK)
         else:
             projection, mask = model.head, None
             hidden = model.embeddings(input_ids=encoder.padded(ids, lengths))  # (B, max_length, h)
             token_index = torch.full_like(lengths, hidden.shape[1] - 1)
-        state, contributions = read_token(model.encoder.layers, hidden, token_index, mask)
-        normed = hold_norm(model.final_layer_norm, contributions[:, :longest], state)
+        state, contributions = split_token(model.encoder.layers, hidden, token_index, mask)
+        normed = norm_rows(model.final_layer_norm, contributions[:, :length], state)
         embedding = projection(model.final_layer_norm(state))  # (B, D)
         rows = nn.functional.linear(normed, projection.weight)  # (B, L, D)
-        rows = rows * lengths_to_mask(lengths, longest)[..., None]
-        ends = torch.arange(longest, device=ids.device) == last[:, None]  # (B, L)
+        rows = rows * lengths_to_mask(lengths, length)[..., None]
+        ends = torch.arange(length, device=ids.device) == last[:, None]  # (B, L)
         return rows + ends[..., None] * (embedding - rows.sum(dim=1))[:, None]
 
 
-def read_token(
+def split_token(
     layers: Iterable[Any],
     hidden: Tensor,
     position: Tensor,
@@ -154,7 +156,7 @@ def read_token(
     return hidden[:, 0], contributions
 
 
-def hold_norm(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
+def norm_rows(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
     """Applies a layer norm, without its bias, to rows (B, N, h) that are parts of a state (B, h).
 
     The state's deviation is held constant, so the norm is linear in the rows.
@@ -175,14 +177,14 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
-def _contributions(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
+def _contributions(weights: Tensor, values: Tensor, out_weight: Tensor) -> Tensor:
     """Returns contributions (B, N, h) from weights (B, H, N), values (B, H, N, h / H) and W_O."""
     weighted = (weights[..., None] * values).transpose(1, 2).flatten(2)
-    return nn.functional.linear(weighted, out)
+    return nn.functional.linear(weighted, out_weight)
 
 
 def joint_projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:
     """Returns CLIP's projection to the joint space; raises ValueError if the encoder has none."""
     if encoder.projection is None:
-        raise ValueError("a CLIP without its projection has no joint space of images and texts")
+        raise ValueError("this CLIP has no projection; build it with projected=True")
     return encoder.projection

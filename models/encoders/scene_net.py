@@ -28,7 +28,7 @@ class _Block(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (B, in, H, W) to (B, channels, H / stride, W / stride)."""
+        """Maps (B, in_channels, H, W) to (B, channels, H / stride, W / stride)."""
         out = torch.relu(self.norm1(self.conv1(x)))
         return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
@@ -51,7 +51,9 @@ class SceneNet(ImageEncoder):
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks) + 1:
-            raise ValueError(f"{len(widths)} widths need {len(widths) - 1} block counts")
+            raise ValueError(
+                f"{len(blocks)} blocks need {len(blocks) + 1} widths, not {len(widths)}"
+            )
         self.parts = parts
         self.dim = widths[-1] * (math.prod(parts) if parts else 1)
         self.stride = _STEM_STRIDE * 2 ** len(blocks)
@@ -75,18 +77,18 @@ class SceneNet(ImageEncoder):
         return size // self.stride, size // self.stride
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Encodes pixels (B, 3, H, W) into features (B, N, d) of the cells, row-major."""
-        cells = self.stages(self.stem(pixels))  # (B, d, H, W)
+        """Encodes pixels (B, 3, H, W) into features (B, N, d), row-major; N = 1 with `parts`."""
+        cells = self.stages(self.stem(pixels))  # (B, channels, H, W)
         if self.parts:
             row_shares, column_shares = map(_shares, cells.shape[2:], self.parts)
-            averages = row_shares @ cells @ column_shares.mT  # (B, d, rows, columns)
-            return averages.flatten(2).transpose(1, 2).flatten(1)[:, None]  # (B, 1, parts x d)
+            averages = row_shares @ cells @ column_shares.mT  # (B, channels, rows, columns)
+            return averages.flatten(2).transpose(1, 2).flatten(1)[:, None]  # (B, 1, d)
         return cells.flatten(2).transpose(1, 2)
 
 
-def _shares(cells: int, parts: int) -> Tensor:
-    """Returns weights (parts, cells) that average cells over each of `parts` equal parts."""
-    edges = torch.arange(parts + 1) * (int(cells) / parts)
+def _shares(length: int, count: int) -> Tensor:
+    """Returns weights (count, length) that average `length` cells over each of `count` parts."""
+    edges = torch.arange(count + 1) * (int(length) / count)
     start, end = edges[:-1, None], edges[1:, None]
-    index = torch.arange(int(cells))
-    return (end.minimum(index + 1) - start.maximum(index)).clamp_min(0) * (parts / int(cells))
+    index = torch.arange(int(length))
+    return (end.minimum(index + 1) - start.maximum(index)).clamp_min(0) * (count / int(length))

@@ -21,14 +21,14 @@ def fill_disk(path: Path) -> None:
 
 def test_a_file_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
-    files.write_whole(path, "ä")
+    files.atomic_write(path, "ä")
     assert files.sha256_of(path) == hashlib.sha256(b"\xc3\xa4").hexdigest()
     with pytest.raises(FileNotFoundError), files.replacing(path) as draft:
         fail_half_way(draft)
     assert path.read_text("utf-8") == "ä"
     assert list(path.parent.iterdir()) == [path]
     os.link(path, tmp_path / "old")  # the old file is not overwritten in place
-    files.write_whole(path, "new")
+    files.atomic_write(path, "new")
     assert (path.read_text("utf-8"), (tmp_path / "old").read_text("utf-8")) == ("new", "ä")
 
 

@@ -104,7 +104,7 @@ def test_attention_is_a_share_of_the_set_or_a_cosine(method: Method) -> None:
     if method.attention_sums_to_one:
         assert maps.min() >= 0
         assert (sums <= 1 + 1e-5).all()
-    if "image" not in method.own_summaries:  # a summary has a share of the attention
+    if "image" not in method.summary_sides:  # a summary has a share of the attention
         torch.testing.assert_close(alone, torch.ones_like(alone), rtol=0, atol=1e-4)
         if method.attention_sums_to_one:
             torch.testing.assert_close(sums, real.to(maps.dtype), rtol=1e-4, atol=1e-5)
@@ -132,17 +132,17 @@ def test_inside_returns_finite_arrays_that_the_page_names(method: Method) -> Non
 def test_weights_of_views_multiply_their_cosines(method: Method) -> None:
     images, texts = encoded(method, count=4, cells=9, words=9)
     count, plain = images.embeddings.shape[1], method.view_scores(images, texts)
-    same = method.weighted(images, torch.ones(count))
+    same = method.apply_view_weights(images, torch.ones(count))
     assert torch.equal(method.score(same, texts), method.score(images, texts))
     stays = torch.arange(count) % 2 == 0  # every second view is off
-    scores = method.score(method.weighted(images, stays.float()), texts)
+    scores = method.score(method.apply_view_weights(images, stays.float()), texts)
     if method.views_add_up:
         expected = plain[stays].sum(dim=0)
     else:
         expected = method.score(Views(images.embeddings[:, stays]), texts)
     torch.testing.assert_close(scores, expected)
     weights = torch.linspace(0.2, 0.9, count)
-    scores = method.score(method.weighted(images, weights), texts)
+    scores = method.score(method.apply_view_weights(images, weights), texts)
     if method.views_add_up:
         expected = (weights[:, None, None] * plain).sum(dim=0)
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
@@ -163,12 +163,12 @@ def test_a_selection_of_views_keeps_attention_and_extras() -> None:
 def test_invalid_weights_and_shapes_are_refused() -> None:
     outside = "view weights must be between 0 and 1"
     for weights, message in (
-        ([0.0, 0.0], "every view is switched off; leave at least one on"),
+        ([0.0, 0.0], "all view weights are 0; at least one must be above 0"),
         ([1.0], "2 views need 2 weights"),
         *(([1.0, wrong], outside) for wrong in (1.5, -0.5, float("nan"))),
     ):
         with pytest.raises(ValueError, match=message):
-            PVSE(8, 8, 4).weighted(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
+            PVSE(8, 8, 4).apply_view_weights(Views(torch.randn(1, 2, 4)), torch.tensor(weights))
     with pytest.raises(ValueError, match=r"must be \(B, V, D\), not \(2, 3\)"):
         Views(torch.zeros(2, 3))
 
@@ -198,8 +198,8 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("avse", {"match": "mean", "sampled_features": True}, "mean"),
     ("mvam", {**CONTEXT, "contextual_heads": 3}, "contextual_width"),
     ("mvam", {"contextual_layers": 0}, "contextual_layers must be 1 or more"),
-    ("late", CONTEXT, "elements alone"),
-    ("clip", {}, "features of 8 and 9"),
+    ("late", CONTEXT, "are elements"),
+    ("clip", {}, "image_dim 8 and text_dim 9"),
     ("clip", {"rows": False}, "of an earlier version"),
 ]
 

@@ -67,8 +67,8 @@ def test_scores_in_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> No
     images = Views(method.unit_blocks(torch.randn(150, 2, 8)))
     texts = Views(method.unit_blocks(torch.randn(7, 1, 8)))
     whole = method.score(images, texts)
-    monkeypatch.setattr("polyview.models.avse._PAIRS", 20)
-    monkeypatch.setattr("polyview.models.avse._IMAGES", 8)
+    monkeypatch.setattr("polyview.models.avse._PAIRS_PER_STEP", 20)
+    monkeypatch.setattr("polyview.models.avse._IMAGES_PER_PRODUCT", 8)
     torch.testing.assert_close(method.score(images, texts), whole)
 
 

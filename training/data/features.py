@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from polyview.export.encoders.sources import describe_image_source, load_image_source
 from polyview.models.encoders import IMAGE_ENCODERS
-from polyview.models.files import no_such, replacing, write_whole
+from polyview.models.files import atomic_write, no_such, replacing
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.image_files import ImageFiles, crops, find_damaged, prefetch, thread_map
 from polyview.training.data.split import Copies, Split
@@ -123,7 +123,7 @@ def drop_damaged(split: Split, extraction: Extraction) -> Split:
         return split
     path = _cache_file(split, "", extraction, "-damaged.json")
     if extraction.skip_damaged and not path.is_file():
-        write_whole(path, json.dumps(sorted(find_damaged(split.images))))
+        atomic_write(path, json.dumps(sorted(find_damaged(split.images))))
     if not path.is_file():
         return split
     rows = json.loads(path.read_text("utf-8"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyview.export import mistakes
-from polyview.models.files import replacing, write_whole
+from polyview.models.files import atomic_write, replacing
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
 from polyview.training.evaluation.metrics import difference_of_hits, retrieval_ranks
@@ -51,7 +51,7 @@ def write_into_page(page: Path, name: str, lines: Sequence[str]) -> None:
     text, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), page.read_text("utf-8"))
     if not count:
         raise ValueError(f"{page} has no <!-- sweep {name} --> block")
-    write_whole(page, text)
+    atomic_write(page, text)
 
 
 def format_value(key: str, value: float) -> str:
@@ -119,7 +119,7 @@ def print_mistakes(
         word_list = [f"{word['word']} ({word['ratio']:.1f} x)" for word in words]
         print(f"words of captions that only {name} finds: {', '.join(word_list) or 'none'}")
     if path:
-        write_whole(path, mistakes.to_csv(outcomes))
+        atomic_write(path, mistakes.to_csv(outcomes))
     return {"a": a, "b": b, "k": k, **summary}
 
 
@@ -153,7 +153,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
     relevant = data.image_of[:, None] if data.relevant is None else data.relevant()
     truth = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
     for direction, pairs in (("t2i", truth), ("i2t", [(image, text) for text, image in truth])):
-        write_whole(folder / f"{direction}.qrels", "".join(f"{q} 0 {d} 1\n" for q, d in pairs))
+        atomic_write(folder / f"{direction}.qrels", "".join(f"{q} 0 {d} 1\n" for q, d in pairs))
         for name, matrix in scores.items():
             tag = name.replace("/", "_").replace(" ", "_")
             table = matrix if direction == "i2t" else matrix.T  # (Q, G)
@@ -163,7 +163,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
                 best = np.argsort(-row, kind="stable")[:DEPTH].tolist()
                 for rank, doc in enumerate(best, 1):
                     lines.append(f"{query}{number} Q0 {item}{doc} {rank} {row[doc]:.6f} {tag}\n")
-            write_whole(folder / f"{tag}.{direction}.trec", "".join(lines))
+            atomic_write(folder / f"{tag}.{direction}.trec", "".join(lines))
 
 
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:

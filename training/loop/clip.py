@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from polyview.models.encoders.huggingface import build_network, quiet
-from polyview.models.files import write_whole
+from polyview.models.files import atomic_write
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
 from polyview.training.data.image_files import prefetch
@@ -105,7 +105,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
             "image_mean": self.preprocess.mean,
             "image_std": self.preprocess.std,
         }
-        write_whole(folder / "preprocessor_config.json", json.dumps(processor, indent=1) + "\n")
+        atomic_write(folder / "preprocessor_config.json", json.dumps(processor, indent=1) + "\n")
         for name in (CONFIG, LOG):
             shutil.copyfile(self.out / name, folder / name)
         data = describe_data(Path(self.config.data), (), self.train)

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from polyview.export.sessions import hardware
 from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
-from polyview.models.files import write_whole
+from polyview.models.files import atomic_write
 from polyview.training.evaluation.report import write_rows
 from polyview.training.loop.config import BackboneConfig, TrainConfig
 from polyview.training.settings import to_values
@@ -120,7 +120,7 @@ class Loop(ABC, Generic[C, B]):
         except OSError as error:
             reason = f"{error.strerror}; name another --out"
             raise OSError(f"cannot create the run folder {self.out}: {reason}") from error
-        write_whole(self.out / CONFIG, tomlkit.dumps(to_values(config)))
+        atomic_write(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress["drops"] = []  # epochs after which the schedule "plateau" lowers the rate
         if restored := (self.out / LAST).is_file():

@@ -22,7 +22,7 @@ from polyview.models import Method, Views
 from polyview.models.checkpoint import load_strict, load_tensors
 from polyview.models.encoders import IMAGE_ENCODERS
 from polyview.models.encoders.encoder import ImageEncoder
-from polyview.models.files import sha256_of, write_whole
+from polyview.models.files import atomic_write, sha256_of
 from polyview.models.layers import FeatureProjection
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.batches import Batch, batches
@@ -173,7 +173,7 @@ class Trainer(Loop[TrainConfig, Batch]):
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tokenizer = self.out / TOKENIZER  # written with each checkpoint
-        write_whole(tokenizer, self.texts.tokenizer.to_str(pretty=True))
+        atomic_write(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
             "kind": "run",
             "method": self.config.method,
@@ -205,7 +205,7 @@ def build_trainer(
 
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
     """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
-    sides = method.own_summaries
+    sides = method.summary_sides
     lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in sides]
     if method.summary_token and lacking:
         raise ValueError(

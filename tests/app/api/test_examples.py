@@ -20,7 +20,7 @@ from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.comparison import compare
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export.runtime import Runtime
-from polyview.models.files import write_whole
+from polyview.models.files import atomic_write
 from tests.app.conftest import bundled_runtime, draw
 from tests.app.serving import until
 from tests.export.conftest import edited
@@ -136,4 +136,4 @@ if __name__ == "__main__":
         opened.index.start()
         opened.index.wait()
         made = Curated(checksum=opened.info.checksum, examples=choose_examples(opened))
-    write_whole(curated_file(opened.info), made.model_dump_json(indent=1) + "\n")
+    atomic_write(curated_file(opened.info), made.model_dump_json(indent=1) + "\n")

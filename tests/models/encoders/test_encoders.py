@@ -123,5 +123,5 @@ def test_avse_pools_each_view_over_its_own_patches() -> None:
     other = method.encode_image(moved, mask)
     torch.testing.assert_close(other.embeddings[:, 1], views.embeddings[:, 1])
     assert not torch.equal(other.embeddings[:, 0], views.embeddings[:, 0])
-    with pytest.raises(ValueError, match="width 7 is not a multiple of"):
+    with pytest.raises(ValueError, match="image_dim 7 must be a multiple of"):
         AVSE(7, 4, AVSEConfig(6, sampled_features=True))
