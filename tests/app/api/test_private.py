@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.serving import memory
 from polyview.app.main import OneLineFormatter
 from tests.app.api.conftest import ask, data_uri, encoded, refused
 from tests.app.conftest import draw
@@ -135,13 +136,6 @@ def test_many_parameters_take_linear_time(private: Server) -> None:
     assert time.monotonic() - start < SECONDS
 
 
-def megabytes(process: int) -> float:
-    """The resident memory of a process in MB."""
-    status = Path(f"/proc/{process}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1024
-
-
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
@@ -159,10 +153,10 @@ def test_requests_leave_nothing_in_memory(private: Server) -> None:
 
     for number in range(20):  # the first requests load models and fill caches
         ask_all(number)
-    before = megabytes(private.process)
+    before = memory(private.process)
     for number in range(calls):
         ask_all(number)
-    after = megabytes(private.process)
+    after = memory(private.process)
     print(f"{before:.0f} MB, after {calls} calls {after:.0f} MB")
     assert after < before * 1.05
 

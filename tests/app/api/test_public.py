@@ -178,46 +178,39 @@ def test_uploads_are_bounded_and_their_keys_are_secret(
     assert not any(key in logged for key in keys)
 
 
-def test_waiting_requests_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, all_sent = adapter.Endpoint.run, threading.Event()
-
-    def wait_and_run(*values: Any) -> Any:
-        assert all_sent.wait(60)
-        return run(*values)
-
-    monkeypatch.setattr(adapter.Endpoint, "run", wait_and_run)
-
-    def ask_from(number: int) -> httpx.Response:
-        with client(server, f"127.0.3.{number + 1}") as line:
-            return line.get("/api/v1/info")
-
-    with ThreadPoolExecutor(WAITING + 2) as pool:
-        try:
-            sent = [pool.submit(ask_from, number) for number in range(WAITING + 2)]
-            replies = as_completed(sent)
-            for reply in (next(replies).result() for _ in range(2)):
-                assert "requests are waiting" in refused(reply, 503)
-                assert int(reply.headers["Retry-After"]) >= 1
-        finally:
-            all_sent.set()
-    assert [each.result().status_code for each in replies] == [200] * WAITING
-
-
-def test_one_client_cannot_take_all_slots(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, others_answered = adapter.Endpoint.run, threading.Event()
+@pytest.fixture
+def go_on(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """An event that all requests for /packs wait for."""
+    run, event = adapter.Endpoint.run, threading.Event()
 
     def wait_and_run(endpoint: adapter.Endpoint, *values: Any) -> Any:
-        assert endpoint.name != "packs" or others_answered.wait(60)
+        assert endpoint.name != "packs" or event.wait(60)
         return run(endpoint, *values)
 
     monkeypatch.setattr(adapter.Endpoint, "run", wait_and_run)
+    return event
+
+
+def test_waiting_requests_are_bounded(server: Server, go_on: threading.Event) -> None:
+    def ask_from(number: int) -> httpx.Response:
+        with client(server, f"127.0.3.{number + 1}") as line:
+            return line.get("/api/v1/packs")
+
+    with ThreadPoolExecutor(WAITING + 2) as pool:
+        replies = as_completed([pool.submit(ask_from, number) for number in range(WAITING + 2)])
+        for reply in (next(replies).result() for _ in range(2)):
+            assert "requests are waiting" in refused(reply, 503)
+            assert int(reply.headers["Retry-After"]) >= 1
+        go_on.set()
+    assert [each.result().status_code for each in replies] == [200] * WAITING
+
+
+def test_one_client_cannot_take_all_slots(server: Server, go_on: threading.Event) -> None:
     with client(server, "127.0.4.1") as crowd, ThreadPoolExecutor(WAITING + 2) as pool:
-        try:
-            sent = [pool.submit(crowd.get, "/api/v1/packs") for _ in range(WAITING + 2)]
-            assert not wait(sent, 0.5).done
-            assert server.get("search", q="a red circle")["hits"]
-        finally:
-            others_answered.set()
+        sent = [pool.submit(crowd.get, "/api/v1/packs") for _ in range(WAITING + 2)]
+        assert not wait(sent, 0.5).done
+        assert server.get("search", q="a red circle")["hits"]
+        go_on.set()
         assert [each.result().status_code for each in sent] == [200] * len(sent)
 
 

@@ -3,19 +3,16 @@
 import shutil
 import sqlite3
 import sys
-import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Event
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor
 
 from polyview.app.api.search import Question, answer, remark
 from polyview.app.gallery import encode, images, indexing, prepared
@@ -26,37 +23,19 @@ from polyview.app.refusal import Refusal
 from polyview.app.search.retriever import Retriever
 from polyview.export.pack.reading import load_info
 from polyview.export.runtime import Runtime
-from polyview.models import Views
 from tests.app.conftest import IMAGES, draw, find, finish, variant
 
 
-class Counting:
-    """A runtime that counts the images and texts that it encodes."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime, self._lock = runtime, threading.Lock()
-        self.images = self.texts = 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._runtime, name)
-
-    def square_features(
-        self, squares: Sequence[Image.Image], method: str | None = None, single_thread: bool = False
-    ) -> Tensor:
-        """Counts images."""
-        with self._lock:
-            self.images += len(squares)
-        return self._runtime.square_features(squares, method, single_thread)
-
-    def text_views(self, texts: Sequence[str], method: str, attention: bool = False) -> Views:
-        """Counts texts times methods."""
-        self.texts += len(texts)
-        return self._runtime.text_views(texts, method, attention)
+def record(runtime: Runtime, patch: pytest.MonkeyPatch) -> Runtime:
+    """Makes a runtime record the images and texts that it encodes, see `encoded`."""
+    for name in ("square_features", "text_views"):
+        patch.setattr(runtime, name, Mock(wraps=getattr(runtime, name)))
+    return runtime
 
 
-@pytest.fixture
-def counting(runtime: Runtime) -> Counting:
-    return Counting(runtime)
+def encoded(method: Any) -> int:
+    """The number of images or texts that a recorded method of a runtime has encoded."""
+    return sum(len(call.args[0]) for call in method.call_args_list)
 
 
 @pytest.fixture
@@ -69,50 +48,50 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def fill(runtime: Counting, folder: Path, cache: Path) -> Index:
-    return finish(Index(runtime, from_folder(folder), cache))  # type: ignore[arg-type]
+def fill(runtime: Runtime, folder: Path, cache: Path) -> Index:
+    return finish(Index(runtime, from_folder(folder), cache))
 
 
 def test_refused_files_are_opened_again_by_new_decoders_only(
-    counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (photos / "broken.png").write_bytes((photos / "0.png").read_bytes()[:-40])
-    reasons = [refusal.reason for refusal in fill(counting, photos, tmp_path / "cache").refused]
+    reasons = [refusal.reason for refusal in fill(runtime, photos, tmp_path / "cache").refused]
     assert len(reasons) == 1
     (photos / "broken.png").rename(photos / "moved.png")
     opening = Mock(wraps=encode.read_frames)
     monkeypatch.setattr(encode, "read_frames", opening)
-    again = fill(counting, photos, tmp_path / "cache")
+    again = fill(runtime, photos, tmp_path / "cache")
     opening.assert_not_called()
     assert [refusal.reason.replace("moved", "broken") for refusal in again.refused] == reasons
     monkeypatch.setattr(encode, "decoder_versions", lambda: "a newer one")
-    again = fill(counting, photos, tmp_path / "cache")
+    again = fill(runtime, photos, tmp_path / "cache")
     assert [call.args[1] for call in opening.call_args_list] == ["moved.png"]
     assert len(again.refused) == 1
 
 
 def test_memory_errors_are_not_stored(
-    counting: Counting, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(images, "to_rgb", Mock(side_effect=MemoryError))
-        collection = from_folder(photos)
-        retriever = Retriever(counting, collection, tmp_path / "cache")  # type: ignore[arg-type]
+        retriever = Retriever(runtime, from_folder(photos), tmp_path / "cache")
         index = finish(retriever.index)
     with pytest.raises(Refusal, match="there is nothing to search"):
         find(retriever, "a red circle", "vsepp", 1)
     assert len(index.refused) == 6
     assert all("needs more memory" in refusal.reason for refusal in index.refused)
-    assert len(fill(counting, photos, tmp_path / "cache")) == 6
+    assert len(fill(runtime, photos, tmp_path / "cache")) == 6
 
 
 @pytest.mark.parametrize("stage", ["pictures", "captions"])
 def test_reading_stops_and_resumes(
-    counting: Counting, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setattr(encode, "SHARD", 10)
+    record(runtime, monkeypatch)
     collection = from_pack(tiny_pack)
-    retriever = Retriever(counting, collection, tmp_path)  # type: ignore[arg-type]
+    retriever = Retriever(runtime, collection, tmp_path)
     index, total = retriever.index, len(collection.images)
     steps: list[Progress] = []
 
@@ -127,21 +106,23 @@ def test_reading_stops_and_resumes(
 
     finish(index, watch)
     assert index.complete == (stage == "captions")
+    queries = 0
     if stage == "pictures":
         assert str(index.progress) == f"stopped after 10 of {total} images"
         for name in index.images:  # all methods are searchable while images are read
             assert len(find(retriever, "a red circle", name, 100)) == 10
         assert "not complete yet (stopped after 10 of" in remark(retriever, "a red circle")
-        counting.texts = 0  # no captions are encoded yet
+        queries = encoded(runtime.text_views)  # no captions are encoded yet
     index.start(steps.append)
     index.start()  # has no effect while it runs
     assert index.wait(60)
     assert (index.progress.stage, index.complete) == ("ready", True)
     done = [step.done for step in steps if step.stage == stage]
     assert done == sorted(set(done))
-    whole = finish(Index(counting, collection, tmp_path))  # type: ignore[arg-type]
+    whole = finish(Index(runtime, collection, tmp_path))
     distinct = {text for text, _ in collection.captions}
-    assert (counting.images, counting.texts) == (total, len(distinct) * len(whole.captions))
+    assert encoded(runtime.square_features) == total
+    assert encoded(runtime.text_views) - queries == len(distinct) * len(whole.captions)
     assert {len(gallery) for gallery in whole.captions.values()} == {len(collection.captions)}
     for ours, theirs in zip(
         (*index.images.values(), *index.captions.values()),
@@ -220,28 +201,33 @@ def pack(tiny_pack: Path, tmp_path: Path) -> Path:
     return pack
 
 
-def test_precomputed_views(pack: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    runtime, own = Counting(Runtime.load(pack, "cpu")), from_pack(pack)
-    index = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
-    assert (runtime.images, len(index)) == (0, IMAGES)
+def test_precomputed_views(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime, own = record(Runtime.load(pack, "cpu"), monkeypatch), from_pack(pack)
+    index = finish(Index(runtime, own, tmp_path / "cache"))
+    assert (encoded(runtime.square_features), len(index)) == (0, IMAGES)
     path = prepared.path_of(load_info(pack))
     path.write_bytes(path.read_bytes()[:-9])
-    encoded = finish(Index(runtime, own, tmp_path / "cache"))  # type: ignore[arg-type]
-    assert (runtime.images, len(encoded)) == (IMAGES, IMAGES)
+    fresh = finish(Index(runtime, own, tmp_path / "cache"))
+    assert (encoded(runtime.square_features), len(fresh)) == (IMAGES, IMAGES)
     assert "the images are encoded again" in caplog.text
     for name in index.images:
-        query = runtime._runtime.text_views(["a red circle"], name)
-        (ids, scores), (again, fresh) = (i.images[name].scores(query) for i in (index, encoded))
+        query = runtime.text_views(["a red circle"], name)
+        (ids, scores), (again, expected) = (i.images[name].scores(query) for i in (index, fresh))
         assert ids.tolist() == again.tolist()
-        assert float(abs(scores - fresh).max()) < 1e-3
+        assert float(abs(scores - expected).max()) < 1e-3
 
 
-def test_precomputed_views_of_other_packs(pack: Path, tiny_pack: Path, tmp_path: Path) -> None:
-    info, own, counting = load_info(pack), from_pack(pack), Counting(Runtime.load(pack, "cpu"))
+def test_precomputed_views_of_other_packs(
+    pack: Path, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, own = load_info(pack), from_pack(pack)
+    runtime = record(Runtime.load(pack, "cpu"), monkeypatch)
     assert prepared.load(info, own) is not None
     assert prepared.load(info, replace(own, images=own.images[:-1])) is None
-    fill(counting, pack / "gallery" / "images", tmp_path / "cache")
-    assert counting.images == IMAGES
+    fill(runtime, pack / "gallery" / "images", tmp_path / "cache")
+    assert encoded(runtime.square_features) == IMAGES
     changed = variant(tiny_pack, tmp_path / "changed", 9)
     shutil.copy(prepared.path_of(info), prepared.path_of(load_info(changed)))
     assert prepared.load(load_info(changed), from_pack(changed)) is None

@@ -16,9 +16,9 @@ import pytest
 
 from polyview.app.gallery import scan
 from polyview.app.gallery.images import ImageError, open_file
-from polyview.app.gallery.scan import from_folder, from_pack, from_uploads, open_images
+from polyview.app.gallery.scan import from_folder, from_uploads, open_images
 from tests.app.api.conftest import encoded
-from tests.app.conftest import HOSTILE, IMAGES, draw
+from tests.app.conftest import draw
 from tests.app.gallery.conftest import FakeRuntime, indexed
 
 
@@ -57,19 +57,6 @@ def set_traps(folder: Path) -> None:
     with (folder / "huge.jpg").open("wb") as file:
         file.truncate(2**40)  # takes no room on the disk
     write_below(folder, "d" * 200, 22)
-
-
-def test_images_captions_and_facts_of_packs(tiny_pack: Path, many_pack: Path) -> None:
-    collection = from_pack(tiny_pack)
-    assert len(collection.images) == IMAGES
-    third = collection.images[3]
-    assert (third.image_id, third.objects) == (3, tuple(draw(3)[1]))
-    assert collection.captions[2] == (HOSTILE, 0)
-    assert collection.relevant[HOSTILE] == {0}
-    facts = from_pack(many_pack).facts
-    assert list(facts["setting"]) == sorted(facts["setting"])
-    assert facts["setting"]["sand"] == set(range(1, IMAGES, 3))
-    assert facts["time"] == {"night": set(range(0, IMAGES, 4))}
 
 
 def test_folders_are_read_recursively(tmp_path: Path) -> None:

@@ -20,25 +20,7 @@ from polyview.app.search.retriever import Retriever, Term, combine_terms
 from polyview.export.pack.calibration import Calibration
 from polyview.export.pack.schema import Metrics
 from polyview.export.runtime import Methods, Runtime
-from tests.app.conftest import IMAGES, find, maps_of
-
-METHODS = ("vsepp", "vse_infty")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_hits_are_ranked_by_the_method(retriever: Retriever, method: str) -> None:
-    runtime = retriever.runtime
-    images = [retriever.open(i) for i in range(IMAGES)]
-    views = runtime.image_views(runtime.image_features(images), method)
-    texts = runtime.text_views(["a red circle"], method)
-    scores = runtime.methods[method].score(views, texts)[:, 0]
-    hits = find(retriever, "a red circle", method, 5)
-    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
-    expected = scores.topk(5).values
-    torch.testing.assert_close(torch.tensor([h.score for h in hits]), expected, atol=1e-5, rtol=0)
-    for hit in hits:
-        assert hit.score == pytest.approx(float(scores[hit.image_id]), abs=1e-5)
-        assert hit.file == f"images/test-{hit.image_id:06}.webp"
+from tests.app.conftest import IMAGES, find
 
 
 def test_wrong_queries(retriever: Retriever) -> None:
@@ -54,18 +36,6 @@ def test_wrong_queries(retriever: Retriever) -> None:
     for text, spec, k, sentence in wrong:
         with pytest.raises(ValueError, match=re.escape(sentence)):
             find(retriever, text, spec, k)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_heatmap_is_the_methods_attention(retriever: Retriever, method: str) -> None:
-    maps = maps_of(retriever, 4, method)
-    assert maps.shape == (1, *retriever.info.image_encoder.grid)
-    assert (maps >= 0).all()
-    assert maps.sum() == pytest.approx(1.0, abs=1e-4)
-    decoded = retriever.views(retriever.open(4), method, attention=True).attention
-    assert decoded is not None
-    np.testing.assert_allclose(maps.ravel(), decoded.ravel(), atol=1e-6)
-    assert np.abs(maps - maps_of(retriever, 5, method)).max() > 1e-6
 
 
 def test_algebra_of_scores(retriever: Retriever) -> None:
