@@ -47,6 +47,7 @@ def test_evidence_adds_up_for_every_method(pack: str) -> None:
         assert images.attention is not None
         maps = images.attention[..., int(runtime.info.image_encoder.summary_token) :]
         assert model.attention(images).flatten(2).shape == maps.shape
+        assert torch.equal(model.attention(images[[3]]), model.attention(images)[[3]])
         for row in range(3):
             evidence = model.evidence(longer, texts[[row]])
             assert len(model.words(TEXTS[row])) <= evidence.cells.shape[2]

@@ -139,9 +139,7 @@ class HubState:
     async def _resolve(self, request: Request) -> Response:
         repo, _, commit = self._repo_of(request)
         path = request.path_params["path"]
-        content = repo.commits[commit].get(path)
-        if content is None:
-            raise refusal(404, "EntryNotFound", "Entry not found")
+        content = repo.commits[commit][path]
         if repo.gated:
             raise refusal(403, "GatedRepo", "Access to this model is restricted")
         stated = hashlib.sha256(content).hexdigest()

@@ -17,13 +17,12 @@ from polyview.models.encoders.resnet import ResNet
 
 State = dict[str, Tensor]
 EMBED, REGION, WORD_DIM = 8, 12, 6
-HIDDEN, INNER, PIECES, POSITIONS, HEADS = 8, 12, 30, 24, 2
+HIDDEN, INNER, PIECES, POSITIONS = 8, 12, 30, 24
 BERT: dict[str, Any] = {
     **{"vocab_size": PIECES, "max_position_embeddings": POSITIONS, "num_hidden_layers": 1},
-    **{"hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": HEADS},
+    **{"hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": 2},
 }
 STEM, WIDTHS, OUTPUTS = 4, (4, 4, 8, 8), (8, 8, 12, 16)
-GROUPS = 2
 SIZE = 64  # side of the images of the grid models, in pixels
 WORD_LIST = ("<pad>", "<start>", "<end>", "<unk>", "a", "dog", "cat", "on", "the", "beach", "runs")
 
@@ -97,9 +96,9 @@ def vse_infty_regions() -> dict[str, Any]:
     return saved([weights(image), weights(text)], no_imgnorm=False)
 
 
-def vse_infty_grid(source: str = "wsl", factor: float = SIZE / 256) -> dict[str, Any]:
+def vse_infty_grid(source: str = "wsl") -> dict[str, Any]:
     """A model with a CNN, which is stored twice, and BERT, both wrapped in `DataParallel`."""
-    cnn = resnet(1 if source == "detector" else GROUPS)
+    cnn = resnet(groups=1 if source == "detector" else 2)
     stages = cnn.layer1, cnn.layer2, cnn.layer3
     base = nn.Sequential(cnn.conv1, cnn.bn1, nn.ReLU(), cnn.pool, *stages)
     cnn.fc = nn.Linear(OUTPUTS[-1], 10)
@@ -108,7 +107,7 @@ def vse_infty_grid(source: str = "wsl", factor: float = SIZE / 256) -> dict[str,
     image = named(backbone=backbone, image_encoder=encoder)
     text = named(bert=bert(), linear=nn.Linear(HIDDEN, EMBED + 2), gpool=gpo())
     wrapped = [weights(nn.DataParallel(part)) for part in (image, text)]
-    return saved(wrapped, backbone_source=source, input_scale_factor=factor)
+    return saved(wrapped, backbone_source=source, input_scale_factor=SIZE / 256)
 
 
 def mv_vse() -> dict[str, Any]:

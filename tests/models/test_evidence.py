@@ -6,7 +6,6 @@ from torch import Tensor
 
 from polyview.models import Method
 from polyview.models.evidence import Evidence, Parts, mean_evidence
-from polyview.models.views import lengths_to_mask
 from polyview.models.vse_infty import VSEPP
 from tests.models.conftest import CASES, IMAGE_DIM, TEXT_DIM, build, label, sets
 
@@ -53,26 +52,6 @@ def test_parts_add_up_to_views_and_evidence_to_scores(method: Method) -> None:
         assert_adds_up(results, method.score(views, query)[:, 0])
         by_view = method.evidence(image_parts, item, per_view=True)
         assert_adds_up(by_view, method.view_scores(views, query)[..., 0].T)
-
-
-@torch.inference_mode()
-def test_evidence_depends_neither_on_padding_nor_on_the_batch(method: Method) -> None:
-    (cells, real), text = sets([7, 2, 5], IMAGE_DIM, 0), sets([6], TEXT_DIM, 1)
-    together = evidence_of(method, (cells, real), text)
-    for item, size in enumerate([7, 2, 5]):
-        junk = torch.full((1, 3, IMAGE_DIM), 1e3)
-        padded = torch.cat([cells[item : item + 1, :size], junk], dim=1)
-        image = padded, lengths_to_mask(torch.tensor([size]), size + 3)
-        words = torch.cat([text[0], torch.full((1, 2, TEXT_DIM), -1e3)], dim=1)
-        alone = evidence_of(method, image, (words, lengths_to_mask(torch.tensor([6]), 8)))
-        for got, want in (
-            (alone.cells[0, :size, :6], together.cells[item, :size]),
-            (alone.whole_sentence[0, :size], together.whole_sentence[item, :size]),
-            (alone.base[0], together.base[item]),
-        ):
-            torch.testing.assert_close(got, want, rtol=1e-4, atol=2e-6)
-        assert not alone.cells[:, size:].any()
-        assert not alone.cells[..., 6:].any()
 
 
 def test_ensembles_and_terms_add_up() -> None:

@@ -152,14 +152,6 @@ def test_weights_of_views_multiply_their_cosines(method: Method) -> None:
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
 
 
-def test_a_selection_of_views_keeps_attention_and_extras() -> None:
-    views = Views(torch.randn(5, 2, 3), torch.rand(5, 2, 4), {"more": torch.randn(5, 2, 6)})
-    some: Any = views[torch.tensor([3, 1])]
-    assert torch.equal(some.embeddings, views.embeddings[[3, 1]])
-    assert torch.equal(some.attention, views.attention[[3, 1]])  # type: ignore[index]
-    assert torch.equal(some.extras["more"], views.extras["more"][[3, 1]])
-
-
 def test_invalid_weights_and_shapes_are_refused() -> None:
     outside = "view weights must be between 0 and 1"
     for weights, message in (

@@ -13,16 +13,9 @@ from polyview.export import to_onnx
 from polyview.export.encoders.sources import load_image_source
 from polyview.export.pack.reading import load_info
 from polyview.models.checkpoint import load_tensors, save_tensors
-from tests.training.conftest import run_training, write_encoder, write_photographs
+from tests.training.conftest import RECIPE, run_training, write_encoder, write_photographs
 
 BUNDLED = Path(__file__).parents[3] / "app" / "bundled"
-RECIPE = """
-method = "vsepp"
-epochs = 1
-batch_size = 8
-arguments = {embed_dim = 8}
-text = {word_dim = 8, hidden_dim = 8}
-"""
 SCENES = {"kind": "scenes", "name": "rendered scenes", "images": 12, "captions": 60}
 
 
@@ -34,13 +27,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (data / "dataset_flickr8k.json").rename(data / "captions.json")
     shape = "widths = [4, 4, 6]\nblocks = [1, 1]\n"
     (write_encoder(root / "backbone") / "config.toml").write_text(shape)
-    (root / "recipe.toml").write_text(RECIPE)
+    (root / "recipe.toml").write_text(RECIPE.format(method="vsepp"))
     train_over(root, root / "backbone", root / "run")
     return root
 
 
 def train_over(root: Path, backbone: Path, out: Path, *more: str) -> Path:
-    settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", *more)
+    settings = (f"data={root / 'my_photos'}", f"backbone={backbone}", "batch_size=8", *more)
     return run_training(root / "recipe.toml", out, *settings)
 
 

@@ -24,56 +24,45 @@ from polyview.training.data.videos import open_videos
 from polyview.training.evaluation.scoring import limit_frames
 from polyview.training.loop.config import TrainConfig, load_recipe
 from polyview.training.loop.trainer import build_trainer
-from tests.training.conftest import LABELS, write_regions
-
-
-def write_part(folder: Path, part: str, images: int, captions: int) -> np.ndarray:
-    """Writes features (images, 3, 2), all different, and `captions` captions of each image."""
-    numbers = np.arange(images * 6, dtype=np.float32).reshape(images, 3, 2)
-    np.save(folder / f"{part}_ims.npy", numbers)
-    lines = [f"{part} {i // captions} caption {i % captions}" for i in range(captions * images)]
-    (folder / f"{part}_caps.txt").write_text("\n".join(lines) + "\n")
-    return numbers
+from tests.training.conftest import LABELS, make_features, write_regions
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with four training and two validation images, each with two captions."""
-    write_part(tmp_path, "train", 4, 2)
-    write_part(tmp_path, "dev", 2, 2)
-    return tmp_path
+def data(tmp_path: Path) -> Path:
+    """A folder with 60 training, 30 validation and 20 test images, each with two captions."""
+    return write_regions(tmp_path / "data")
 
 
-def test_captions_are_grouped_by_image(folder: Path) -> None:
-    boxes = np.random.default_rng(0).random((4, 3, 4))
-    np.save(folder / "train_boxes.npy", boxes)
-    half = np.load(folder / "train_ims.npy").astype(np.float16)
-    np.save(folder / "train_ims.npy", half)
-    data = read_features(open_split(folder, "train"), "no/backbone")
-    assert isinstance(data.features, np.memmap)
-    assert data.image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert data.captions[5] == "train 2 caption 1"
-    assert (data.lengths, data.summary_token) == (None, False)
-    assert data.boxes is not None
-    assert np.array_equal(data.boxes, boxes)
-    assert len(data.first(3).captions) == len(data.first(3).image_of) == 6
-    table = TokenTable(build_tokenizer(data.captions), data.captions)
-    (batch,) = batches(data, table, 8, (0, 0))
+def test_captions_are_grouped_by_image(data: Path) -> None:
+    boxes, made = np.random.default_rng(0).random((60, 5, 4)), make_features(60, 60)
+    np.save(data / "train_boxes.npy", boxes)
+    train = read_features(open_split(data, "train"), "no/backbone")
+    assert isinstance(train.features, np.memmap)
+    assert train.captions == made.captions
+    assert train.image_of.tolist() == made.image_of.tolist()
+    assert (train.lengths, train.summary_token) == (None, False)
+    assert train.boxes is not None
+    assert np.array_equal(train.boxes, boxes)
+    assert len(train.first(3).captions) == len(train.first(3).image_of) == 6
+    table = TokenTable(build_tokenizer(train.captions), train.captions)
+    (batch,) = batches(train, table, 120, (0, 0))
     assert batch.features.element_size() == 4
-    assert np.array_equal(batch.features.numpy(), half[batch.image_ids.numpy()])
-    assert open_split(folder, "val").captions[0] == "dev 0 caption 0"  # "dev" or "val"
-    (folder / "dev_ims.npy").rename(folder / "val_ims.npy")
-    (folder / "dev_caps.txt").rename(folder / "val_caps.txt")
-    assert open_split(folder, "val").captions[0] == "dev 0 caption 0"
+    assert np.array_equal(batch.features.numpy(), made.features[batch.image_ids.numpy()])
+    captions = open_split(data, "val").captions  # of "dev" or "val"
+    assert captions == make_features(30, 30).captions
+    (data / "dev_ims.npy").rename(data / "val_ims.npy")
+    (data / "dev_caps.txt").rename(data / "val_caps.txt")
+    assert open_split(data, "val").captions == captions
 
 
 def test_five_equal_rows_are_one_image(tmp_path: Path) -> None:
-    once = write_part(tmp_path, "test", 3, 5)
-    np.save(tmp_path / "test_ims.npy", np.repeat(once, 5, axis=0))
+    numbers = np.arange(90, dtype=np.float32).reshape(15, 3, 2)
+    (tmp_path / "test_caps.txt").write_text("a caption\n" * 15)
+    np.save(tmp_path / "test_ims.npy", np.repeat(numbers[:3], 5, axis=0))
     data = open_split(tmp_path, "test")
-    assert np.array_equal(data.features[:], once)
+    assert np.array_equal(data.features[:], numbers[:3])
     assert data.image_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
-    write_part(tmp_path, "test", 15, 1)  # one caption for each image: 15 images
+    np.save(tmp_path / "test_ims.npy", numbers)  # one caption for each image: 15 images
     assert open_split(tmp_path, "test").image_of.tolist() == list(range(15))
 
 
@@ -97,25 +86,20 @@ def sentences(**values: object) -> Damage:
     [
         (
             text("train_caps.txt", "one\ntwo\nthree\n"),
-            "each image: there are 4 images and 3 captions",
+            "each image: there are 60 images and 3 captions",
         ),
         (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
         (text("train_caps.txt", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
-        (array("train_ims.npy", np.zeros((4, 6))), r"regions, numbers\), not float64 \(4, 6"),
+        (array("train_ims.npy", np.zeros((60, 6))), r"regions, numbers\), not float64 \(60, 6"),
         (lambda f: os.truncate(f / "train_ims.npy", 200), r"train_ims\.npy is not a whole \.npy"),
-        (array("train_boxes.npy", np.zeros((4, 2, 4))), r"region, \(4, 3, 4\), not \(4, 2, 4\)"),
-        (array("train_boxes.npy", np.full((4, 3, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
+        (array("train_boxes.npy", np.zeros((4, 2, 4))), r"region, \(60, 5, 4\), not \(4, 2, 4\)"),
+        (array("train_boxes.npy", np.full((60, 5, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
     ],
 )
-def test_disagreeing_files(folder: Path, damage: Damage, message: str) -> None:
-    damage(folder)
+def test_disagreeing_files(data: Path, damage: Damage, message: str) -> None:
+    damage(data)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        open_split(folder, "train")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return write_regions(tmp_path / "data")
+        open_split(data, "train")
 
 
 def make(data: Path, *more: str) -> Path:
