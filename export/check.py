@@ -170,12 +170,12 @@ def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray)
 def choose_pairs(image_of: Sequence[int], count: int = PAIRS) -> dict[int, int]:
     """Chooses at most `count` evenly spaced images; returns image -> index of its first caption.
 
-    `image_of` is the image of each caption. Raises ValueError if fewer than `FEWEST` images have
-    captions.
+    `image_of` is the image of each caption. Raises ValueError if `count` or the number of images
+    with captions is below `FEWEST`.
     """
     first_captions = {image: row for row, image in reversed([*enumerate(image_of)])}
     images = sorted(first_captions)
-    if len(images) < FEWEST:
-        raise ValueError(f"a check needs {FEWEST} images with captions, not {len(images)}")
+    if (available := min(len(images), count)) < FEWEST:
+        raise ValueError(f"a check needs {FEWEST} images with captions, not {available}")
     positions = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
     return {images[position]: first_captions[images[position]] for position in positions}

@@ -15,6 +15,13 @@ class DiskFullError(OSError):
     """A disk has no space left; the message names the file and the remedy."""
 
 
+class UnwritableError(OSError):
+    """A file or folder cannot be created; the message names the path and the remedy."""
+
+    def __str__(self) -> str:
+        return f"{self.filename} cannot be written: {self.strerror}; choose another folder"
+
+
 def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file as 64 lower-case hexadecimal digits."""
     with path.open("rb") as file:
@@ -26,11 +33,16 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary path, whose file or folder replaces `path` when the block succeeds.
 
     Until then an existing `path` stays; if the block fails, the temporary file is deleted. Missing
-    parent folders are created. Raises DiskFullError if the disk is full.
+    parent folders are created. Raises DiskFullError if the disk is full, and UnwritableError if
+    nothing can be created in the parent folder.
     """
     with naming_full_disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+        except OSError as error:
+            raise UnwritableError(error.errno, error.strerror, str(path)) from error
+        with folder as temporary:
             draft = Path(temporary) / path.name
             yield draft
             if path.is_dir():

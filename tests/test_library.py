@@ -115,6 +115,8 @@ def test_commands_have_a_help_text_and_an_exit_status(capsys: pytest.CaptureFixt
         with pytest.raises(SystemExit, match="0"):
             command_line([name, "--help"])
         assert capsys.readouterr().out.startswith(f"usage: python -m polyview {name} [-h]")
+    assert command_line(["--help"]) == 0
+    assert "\n  search\n" in capsys.readouterr().out
     assert command_line(["serach"]) == 2
     assert "\n  search\n" in capsys.readouterr().err
     assert command_line(["--pack", "nowhere"]) == 1

@@ -135,7 +135,7 @@ def unreadable(name: str, error: Exception) -> ImageError:
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
-        return ImageError(f"{name} no longer exists")
+        return ImageError(f"{name} was not found; check its path")
     return ImageError(f"{name} cannot be read ({reason(error)})")
 
 

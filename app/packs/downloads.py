@@ -68,7 +68,8 @@ def pack_folder(pack: str, cache: Path) -> Path:
         try:
             return resolve(pack)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}; or one of {', '.join(PRESETS)}") from error
+            names = ", ".join([*bundled_packs(), *PRESETS])
+            raise FileNotFoundError(f"{error}; or one of {names}") from error
     if folder := converted_pack(cache, CLIP, pack):
         return folder
     title = PRESETS[pack]["title"]

@@ -158,7 +158,7 @@ def _load(path: Path) -> Any:
             fault = f"{path} needs the Python object {match[1]} to load, which can run code"
             advice = "if you trust it, save its weights again as plain tensors"
             raise ValueError(f"{fault}; {advice}") from error
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        reason = re.split(r"\. |\n", str(error).strip() or type(error).__name__)[0]
         message = f"{path} is not a complete PyTorch checkpoint ({reason}); download it again"
         raise ValueError(message) from error
 

@@ -185,9 +185,8 @@ def _from_table(path: Path, text: str) -> _Entries:
 
 def _entry(location: str, value: str | dict[str, str]) -> _Entries:
     row = _parse(_Row, location, value)
-    if row.model_extra:
+    for field in row.model_extra or ():
         advice = "rename it to file, caption or split, or remove it"
-        field = next(iter(row.model_extra))
         raise ValueError(f'{location} has an unknown or repeated field "{field}"; {advice}')
     captions = [row.captions] if isinstance(row.captions, str) else row.captions
     yield location, row.file, captions, row.split or None

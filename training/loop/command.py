@@ -32,7 +32,8 @@ def run_command(
     `--help-settings`, by default those of `settings_class`. `cached` adds the options `--cache` and
     `--skip-damaged`, which `build` receives as `cache` and `skip_damaged`.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m polyview {command}")
+    purpose = "Starts or resumes a run; --list names the recipes, --help-settings the settings."
+    parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
     add = parser.add_argument
     help_text = f"recipe (see --list), for example {recipe or 'scenes/vse_infty'}, or a TOML file"
     add("--recipe", help=help_text)
@@ -56,6 +57,8 @@ def run_command(
         return
     if options.out is None:
         parser.error("name the run folder with --out")
+    if options.threads < 0:
+        parser.error(f"--threads must be 0 or more, not {options.threads}")
     if options.threads:
         torch.set_num_threads(options.threads)
     with exit_on_error("continue with the same command and --resume"):

@@ -115,11 +115,6 @@ class Loop(ABC, Generic[C, B]):
             amsgrad=plan.amsgrad,
             fused=fused or None,
         )
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = f"{error.strerror}; name another --out"
-            raise OSError(f"cannot create the run folder {self.out}: {reason}") from error
         atomic_write(self.out / CONFIG, tomlkit.dumps(to_values(config)))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress["drops"] = []  # epochs after which the schedule "plateau" lowers the rate

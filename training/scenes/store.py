@@ -187,7 +187,7 @@ def load_clips(folder: Path) -> list[Clip]:
 def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
     """Reads the records in a file of a folder whose ``meta.json`` matches this world."""
     if not folder.is_dir():
-        raise ValueError(f"{folder} does not exist: render it with python -m polyview scenes.")
+        raise ValueError(f"{folder} is not a folder: render it with python -m polyview scenes.")
     meta = _read_meta(folder)
     if meta.get("split") not in world.SPLITS:
         raise ValueError(f"{folder} is not finished (no readable {META}): {_RENDER_AGAIN}")
@@ -242,7 +242,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 @exit_on_error()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Renders the split named on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m polyview scenes")
+    parser = argparse.ArgumentParser("python -m polyview scenes", description="Render a split.")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the splits")
     add("--split", choices=world.SPLITS, required=True, help="split to render")

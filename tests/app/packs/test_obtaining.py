@@ -109,7 +109,7 @@ def test_offline_messages_and_packs_in_folders(
     with pytest.raises(ValueError, match="is not completely in the local cache"):
         downloads.start(ID, PACK)
     assert fetch(downloads, PACK, str(tiny_pack)).state == "ready"
-    with pytest.raises(FileNotFoundError, match="or one of tinyclip, tinyclip-39m, siglip"):
+    with pytest.raises(FileNotFoundError, match="scenes_moving, tinyclip, tinyclip-39m, siglip"):
         pack_folder("clip", tmp_path)
     assert search(["a dog", "--pack", "tinyclip"]) == 2
     assert "TinyCLIP 8M is not on this machine yet" in capfd.readouterr().err

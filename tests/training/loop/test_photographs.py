@@ -74,8 +74,9 @@ REFUSED = (
     ("backbone_frozen=false --skip-damaged", "--skip-damaged needs backbone_frozen=true"),
     ("method=base_cls", "reads the first element of a set as its summary"),
     (BERT_AS_WIDE, "already have the width of embed_dim, 16, so no weights would map texts"),
-    ("--out file", "cannot create the run folder file: File exists; name another --out"),
-    ("--out file/run", "run folder file/run: Not a directory; name another --out"),
+    ("--out file", "file/config.toml cannot be written: File exists; choose another folder"),
+    ("--out file/run", "file/run/config.toml cannot be written: Not a directory; choose"),
+    ("--threads -1", "2"),
 )
 
 

@@ -94,7 +94,7 @@ def test_scenes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
 
 @pytest.mark.font
 def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not exist"):
+    with pytest.raises(ValueError, match="is not a folder"):
         load_scenes(tmp_path / "nowhere")
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
