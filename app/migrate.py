@@ -12,20 +12,19 @@ import logging
 import sys
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
+from polyview.app.api.library import Library
 from polyview.app.gallery.images import Refusal
 from polyview.app.gallery.indexing import Index, ProgressLine
 from polyview.app.gallery.qdrant import FORM, Point, Points, check_pack
-from polyview.app.gallery.scan import CollectionImage, from_pack, open_images
-from polyview.app.gallery.store import cache_folder
-from polyview.app.packs.downloads import pack_folder
+from polyview.app.gallery.scan import CollectionImage
 from polyview.app.settings import DEVICES
 from polyview.export.runtime import Runtime
 
 _PAGE = 256  # images written at once
 _MAX_LISTED = 20  # refused files that are printed
-_LAST_STEP = 60.0  # seconds to wait at exit until reading stops
 
 
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
@@ -87,23 +86,15 @@ def main(argv: Sequence[str]) -> int:
     option("--device", default="auto", choices=DEVICES)
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
+    source, device = options.gallery, options.device
     try:
-        points, cache, source = Points(options.to), cache_folder(), options.gallery
-        folder = pack_folder(options.pack, cache)
-        runtime = Runtime.load(folder, options.device)
-        runtime.require_images()
-        images = open_images(source, cache) if source else from_pack(folder)
-        index = Index(runtime, images, cache)
-        try:
-            index.start(ProgressLine())
-            index.images_done.wait()
-            if not index.complete:
-                raise ValueError(str(index.progress))
+        with (
+            closing(Points(options.to)) as points,
+            Library(options.pack, source, device=device, watch=ProgressLine()) as library,
+        ):
+            runtime, index = library.retriever.runtime, library.retriever.index
+            runtime.require_images()
             written, existing, refused = migrate(runtime, index, points)
-        finally:  # torch aborts if a thread is still computing at exit
-            index.stop()
-            index.join(_LAST_STEP)
-            points.close()
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
@@ -117,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
     for refusal in refused[:_MAX_LISTED]:
         print(f"polyview: {refusal.reason}")
     command = f"python app/main.py --pack {options.pack} --gallery"
-    print(f"polyview: {command} '{points.address}?pictures={images.folder}'")
+    print(f"polyview: {command} '{points.address}?pictures={library.retriever.collection.folder}'")
     return 0
 
 

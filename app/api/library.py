@@ -92,6 +92,7 @@ class Library:
     Attributes:
         methods: the methods of the pack, by name.
         method: the default method.
+        retriever: the pack and the gallery, with its index.
         refused: the files that are left out, with the reasons.
 
     Raises:
@@ -116,11 +117,11 @@ class Library:
         if runtime.regions is None or images_folder is not None:
             runtime.require_images()
         images = from_pack(folder) if images_folder is None else open_images(images_folder, cache)
-        self._retriever = Retriever(runtime, images, cache)
+        self.retriever = Retriever(runtime, images, cache)
         self.methods = tuple(runtime.methods)
-        self.method = method or self._retriever.methods.best
-        self._retriever.methods.names(self.method)  # raises ValueError for an unknown method
-        index = self._retriever.index
+        self.method = method or self.retriever.methods.best
+        self.retriever.methods.names(self.method)  # raises ValueError for an unknown method
+        index = self.retriever.index
 
         def stop() -> None:
             index.stop()
@@ -152,8 +153,8 @@ class Library:
         several joined by "+", whose scores are averaged. Raises ValueError for invalid arguments.
         """
         method = method or self.method
-        result = answer(self._retriever, self._question(query), method, k)
-        paths = [self._retriever.image(hit.image_id).path for hit in result.hits]
+        result = answer(self.retriever, self._question(query), method, k)
+        paths = [self.retriever.image(hit.image_id).path for hit in result.hits]
         pairs = zip(result.hits, paths, strict=True)
         hits = Hits(FileHit(**h.model_dump(exclude_unset=True), path=path) for h, path in pairs)
         hits.matches, hits.unknown = result.matches, result.unknown
@@ -166,13 +167,13 @@ class Library:
         method's score cannot be split.
         """
         image_id = image.image_id if isinstance(image, Hit) else image
-        terms = self._question(query).terms(self._retriever)
-        evidence = explain(self._retriever, terms, method or self.method, [image_id])
+        terms = self._question(query).terms(self.retriever)
+        evidence = explain(self.retriever, terms, method or self.method, [image_id])
         words, cells = evidence.words, evidence.cells[0]
         if evidence.whole_sentence.any():
             words = (*words, "")
             cells = np.concatenate([cells, evidence.whole_sentence[0][..., None]], axis=-1)
-        drawing = partial(draw, self._retriever, evidence, image_id)
+        drawing = partial(draw, self.retriever, evidence, image_id)
         return Why(float(evidence.scores[0]), float(evidence.base[0]), words, cells, drawing)
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:

@@ -118,13 +118,16 @@ class Encoder:
         """
         keys = [self.key(frames) for frames in rows]
         by_key = dict[Key, Sequence[CollectionImage]](zip(keys, rows, strict=True))
-        # loads the features of a space once for all methods that share it
-        features_in = cache(partial(self._stored_features, [*chain.from_iterable(rows)]))
+
+        @cache  # loads and pads the features of a space once for all methods that share it
+        def padded_features(space: str, *missing: Key) -> tuple[Tensor, Tensor]:
+            sets = [by_key[key] for key in missing]
+            features = self._stored_features([*chain(*sets)], space)
+            arrays = [[features[self.key([frame])] for frame in frames] for frames in sets]
+            return pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in arrays])
 
         def make(missing: Iterable[Key], method: str) -> np.ndarray:
-            features = features_in(self._space(method))
-            sets = [[features[self.key([frame])] for frame in by_key[key]] for key in missing]
-            padded, mask = pad_sets([torch.from_numpy(np.concatenate(arrays)) for arrays in sets])
+            padded, mask = padded_features(self._space(method), *missing)
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
