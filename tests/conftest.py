@@ -37,6 +37,7 @@ PRIVATE = (
 SCENES = (
     "tests/app/test_bundled.py",
     "tests/app/explain/test_evidence.py",
+    "tests/app/explain/test_views_of_a_method.py",
     *(f"tests/app/api/test_{name}.py" for name in ("search", "examples")),
 )
 TOGETHER = {

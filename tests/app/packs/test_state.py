@@ -100,7 +100,7 @@ def test_readings_stop_before_a_join_and_uploads_are_deleted_after_it(
 ) -> None:
     key, stopped = upload(state), list[bool]()
     folder, join = state.uploads[key].folder, Index.join
-    indexes = [state.start_upload(key, pack).index for pack in ("", "scenes")]
+    indexes = [state.start_upload(key, pack).index for pack in ("", "clip_tiny")]
     for index in indexes:
         index.join(60)
     state.uploads.add(key, "other.png", encoded(1))
@@ -151,9 +151,9 @@ def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -
 
 def test_peers_search_the_same_images(state: AppState) -> None:
     key = upload(state)
-    first, second = (state.start_upload(key, pack) for pack in ("", "scenes"))
-    other = state.start_upload(upload(state), "scenes")
-    assert state.peers(first) == {"scenes": second}
+    first, second = (state.start_upload(key, pack) for pack in ("", "clip_tiny"))
+    other = state.start_upload(upload(state), "clip_tiny")
+    assert state.peers(first) == {"clip_tiny": second}
     assert state.peers(other) == state.peers(state.first) == {}
     state.close()
 
