@@ -4,6 +4,7 @@
 #   make app TORCH_INDEX=URL                 an extra package index, e.g. one with CPU builds of torch
 #   make space ARGS="--hardware zero-gpu"    the folder of a Hugging Face Space, in build/space
 #   make space-check SPACE_PYTHON=python3.12 the same, installed and started as the Hub would
+#   make images PAGE=http://127.0.0.1:7860   the screenshots in docs/, of a running app over the scenes
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -15,7 +16,7 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOAK_CASES ?= 10000
 SOAK_SEED ?= 1
 
-.PHONY: app test slow soak gpu lint types check system nginx space space-check
+.PHONY: app test slow soak gpu lint types check system nginx space space-check images
 app: $(VENV)/app.stamp
 	$(VENV)/bin/python app/main.py $(ARGS)
 
@@ -71,6 +72,36 @@ space-check: space
 		"uvicorn>=0.14.0" "websockets>=10.4" spaces
 	build/space-venv/bin/python -m pip check
 	$(VENV)/bin/python -m tests.export.test_space build/space build/space-venv/bin/python
+
+PAGE ?= http://127.0.0.1:7860
+EXAMPLE = q=a+kangaroo+and+a+whale+can+be+seen+in+the+image&method=vse_infty&image=5
+SCREENSHOT = chromium-headless-shell --no-sandbox --hide-scrollbars --window-size=1280,800 \
+	--virtual-time-budget=20000 --screenshot
+
+images: $(VENV)/dev.stamp system
+	mkdir -p build/images
+	until curl -sf "$(PAGE)/api/v1/mistakes?a=pvse&b=vse_infty" | grep -q '"state":"ready"'; do sleep 2; done
+	for words in 1 4 1,4; do $(SCREENSHOT)=build/images/$$words.png "$(PAGE)/?$(EXAMPLE)&words=$$words"; done
+	$(SCREENSHOT)=build/images/mistakes.png "$(PAGE)/?screen=mistakes&a=pvse&b=vse_infty"
+	curl -sf -o build/images/original.webp "$(PAGE)/api/v1/image/5?large=true"
+	for word in kangaroo whale; do \
+		curl -sf -o build/images/$$word.png "$(PAGE)/api/v1/explain.png?$(EXAMPLE)&word=$$word"; done
+	cd build/images && $(abspath $(VENV))/bin/python -c "$$COMBINE"
+
+define COMBINE
+from PIL import Image
+first, *more, table, original, kangaroo, whale = (
+    Image.open(name).convert("RGB")
+    for name in ("1.png", "4.png", "1,4.png", "mistakes.png", "original.webp", "kangaroo.png", "whale.png")
+)
+first.save("../../docs/search.webp", quality=80, save_all=True, append_images=more, duration=1800, loop=0)
+table.save("../../docs/mistakes.webp", quality=80)
+row = Image.new("RGB", (976, 320), "white")
+for i, image in enumerate((original, kangaroo, whale)):
+    row.paste(image.resize((320, 320)), (328 * i, 0))
+row.save("../../docs/evidence.webp", quality=80)
+endef
+export COMBINE
 
 # what the tests need besides Python: a browser to drive the app, the font the scenes are made of
 system:
