@@ -17,16 +17,18 @@ const KINDS = [
 ];
 const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("menu"));
 const digits = (bytes) => ({ maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
-const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", digits(bytes))} MB`;
+const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", digits(bytes))}\u00a0MB`;
 const pause = () => new Promise((done) => setTimeout(done, EVERY));
 const problem = (sentence) => el("p.problem", { role: "alert" }, sentence);
 /** The key of the collection in use if it has the user's own images, which other packs can search. */
 let own = "";
+/** The example queries of the collection in use. @type {string[]} */
+let examples = [];
 
 /** Opens the menu. @param {import("./main.js").Context} context */
 export async function open(context) {
   const box = dialog();
-  const body = el("div.choices", {}, el("p", {}, "…"));
+  const body = el("div.choices", {}, el("p", {}, "Loading…"));
   const title = el("h2", { id: "menu-title" }, "Collections and models");
   box.replaceChildren(el("header", {}, title, icon("Close", "×", () => box.close())), body);
   box.onclick = (event) => {
@@ -80,11 +82,12 @@ export async function upload(files) {
   }
 }
 
-/** Switches to another collection and keeps the query. */
+/** Switches to another collection and keeps the query, except for an example of the previous collection. */
 function use(pack, collection) {
   dialog().close();
   const nothing = { method: "", methods: [], image: null, view: null, words: null, inspect: "" };
-  go({ pack, collection, ...nothing, like: null, more: [], less: [], filters: [] });
+  const { q } = state();
+  go({ pack, collection, q: examples.includes(q) ? "" : q, ...nothing, like: null, more: [], less: [], filters: [] });
 }
 
 function images(packs, collections, current) {
@@ -159,7 +162,7 @@ function models({ packs, offers, accepts, private: near }, current) {
       return el("span.row", {}, el("span", {}, "in use ✓"), button("Check", () => check(outcome)));
     }
     if (own) return button("Use", () => use(key, own));
-    return images ? button("Use", () => use("", key)) : el("small", {}, "for your own images");
+    return images ? button("Use", () => use("", key)) : el("span", {}, "for your own images");
   };
   const row = (pack) => {
     const count = pack.methods.length;
@@ -168,7 +171,7 @@ function models({ packs, offers, accepts, private: near }, current) {
   };
   const outcome = el("div", { role: "status" });
   const offer = ({ name, title, about, facts }) =>
-    el("li", {}, el("b", {}, title), el("small", {}, `${about} ${facts}.`), button("Get", () => look(outcome, name, "pack")));
+    el("li", {}, el("b", {}, title), el("small", {}, about), el("small", {}, facts), button("Get", () => look(outcome, name, "pack")));
   const kinds = KINDS.map(([value, title]) => el("option", { value }, title));
   const hint = () => (address.placeholder = KINDS[kind.selectedIndex][2]);
   const kind = select("Kind of address", kinds, KINDS[0][0], hint);
@@ -297,6 +300,8 @@ let watched = "";
  */
 export async function watch(now, context, grown) {
   const place = `${now.pack} ${now.collection}`;
+  const { curated, queries } = context.examples;
+  examples = [...queries, ...curated.map(({ caption }) => caption)];
   if (watched === place) return;
   watched = place;
   const mine = isOwn(context.info.gallery.key);

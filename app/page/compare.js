@@ -366,6 +366,7 @@ class Compare {
       this.docked = this.answer;
       this.dockedImage = id;
       const hit = this.#hit(id);
+      const ratio = (hit?.width || 1) / (hit?.height || 1);
       this.maps = columns.map((column, c) => {
         const rank = ranks[id]?.[c];
         const image = el("img", { alt: "", src: api.imageUrl(now, id) });
@@ -373,7 +374,7 @@ class Compare {
         const element = el(
           "button.map",
           { type: "button", onclick: inspect },
-          el("span.stage", {}, image),
+          el("span.stage", { style: `--ratio: ${ratio}` }, image),
           el("b", {}, column.title),
           el("span", {}, rank ? `rank ${rank}` : `not in the first ${k}`),
           el("small"),

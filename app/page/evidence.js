@@ -12,6 +12,9 @@
 /** Colours of up to four words; distinguishable with any colour vision. */
 export const COLOURS = ["#f59f00", "#2563eb", "#d6336c", "#2f9e44"];
 
+/** Views that are listed at most; a method of which each cell is a view has more. */
+export const MAX_VIEWS = 16;
+
 const CONTOUR = 0.38;
 const SOFT = [0.15, 0.5];
 const SATURATION = 0.7;

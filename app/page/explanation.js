@@ -19,6 +19,9 @@ const FUNCTION_WORDS = new Set(
 /** Returns whether a word is a function word. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
+/** A number with two digits, without -0.00. @param {number} value */
+export const decimal = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−");
+
 /** The chosen words after a click on a word. @param {number[]} chosen @param {number} word @returns {number[]} */
 export const toggled = (chosen, word) =>
   chosen.includes(word) ? chosen.filter((other) => other !== word) : [...chosen, word].slice(-MAX_WORDS);
@@ -80,9 +83,11 @@ export class Explanation {
     const sums = this.contributions(id);
     const score = this.by.get(id)?.score;
     if (score === undefined) return "";
-    const part = (word) => `"${this.words[word]}" contributes ${sums[word].toFixed(2)}`;
-    const parts = words.filter((word) => word in sums).map(part).join("; ");
-    return parts && `${parts} of the score ${score.toFixed(2)}`;
+    const known = words.filter((word) => word in sums);
+    const rest = score - known.reduce((total, word) => total + sums[word], 0);
+    const within = rest > -0.005 && known.every((word) => sums[word] > -0.005); // 0.38 is not a part of 0.37
+    const parts = known.map((word) => `"${this.words[word]}" contributes ${decimal(sums[word])}`).join("; ");
+    return parts && `${parts}${within ? " of the score" : "; the whole score is"} ${decimal(score)}`;
   }
 
   /** The words to show: the chosen words, or the word that adds most to the first page. @param {number[]|null} chosen @returns {number[]} */
@@ -90,8 +95,8 @@ export class Explanation {
     if (this.remark) return [];
     if (chosen) return chosen.filter((word) => word < this.words.length).slice(0, MAX_WORDS);
     if (!this.words.length) return [];
-    const telling = (word) => this.columns[word].start >= 0 && !isFunctionWord(this.words[word]);
-    const candidates = [...this.words.keys()].filter(telling);
+    const telling = ({ word, start, unknown }) => start >= 0 && !unknown && !isFunctionWord(word);
+    const candidates = [...this.words.keys()].filter((index) => telling(this.columns[index]));
     if (!candidates.length) candidates.push(...this.words.keys());
     return [candidates.reduce((best, word) => (this.sums[word] > this.sums[best] ? word : best))];
   }
@@ -146,8 +151,8 @@ function columnsOf({ words, terms, cells, whole_sentence: whole }) {
     }
     const typed = text.split(/\s+/);
     for (let w = 0; w < count; w += 1, start += 1, word += 1) {
-      const unknown = words[word] === "[UNK]" && typed.length === count;
-      columns.push({ word: unknown ? typed[w] : words[word], weight, start, count: 1 });
+      const unknown = words[word] === "[UNK]";
+      columns.push({ word: unknown && typed.length === count ? typed[w] : words[word], weight, start, count: 1, unknown });
     }
   }
   if (whole.some((image) => image.some(Boolean))) {

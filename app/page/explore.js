@@ -85,7 +85,8 @@ class Explore {
       q = query;
       break;
     }
-    if (q) go({ q }, { replace: true });
+    const typing = /** @type {any} */ (document.getElementById("query")).value;
+    if (q && !typing) go({ q }, { replace: true });
   }
 
   async #ask(now) {
@@ -104,7 +105,8 @@ class Explore {
     if (question !== this.question) return;
     const first = this.answer.hits[0];
     const select = state().image === null && first && innerWidth >= WIDE;
-    this.split.toggleAttribute("data-open", Boolean(select || state().image !== null)); // before the tiles are laid out
+    const listed = this.answer.hits.some((hit) => hit.image_id === state().image);
+    this.split.toggleAttribute("data-open", Boolean(select || listed)); // before the tiles are laid out
     this.grid.clear();
     this.grid.unfolded.clear();
     this.grid.show(this.answer.hits);

@@ -2,13 +2,13 @@
 
 import * as api from "./api.js";
 import { button, el, icon, redraw, select, toast, toggle } from "./dom.js";
-import { AGAINST, ATTENTION_COLOUR, COLOURS, attentionOf } from "./evidence.js";
+import { AGAINST, ATTENTION_COLOUR, COLOURS, MAX_VIEWS, attentionOf } from "./evidence.js";
 import { drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
 import { Explanation, toggled } from "./explanation.js";
 import { captionOf, clock } from "./grid.js";
 import { describeArray, knobTitle } from "./inside.js";
 import { methodOf } from "./main.js";
-import { clipPlayer, legend } from "./panel.js";
+import { CELLS, clipPlayer, legend } from "./panel.js";
 import { curves, heatmap } from "./plots.js";
 import { content, go, state } from "./state.js";
 
@@ -48,6 +48,7 @@ export class Inspect {
       this.weights = Array(this.context.info.methods[method]?.views ?? 1).fill(1);
       this.#build(now);
       if (!open) this.dialog.showModal();
+      this.dialog.toggleAttribute("data-loading", !this.#hit || this.#isClip); // the layout is not yet known
       await this.#load(now);
       return;
     }
@@ -73,6 +74,7 @@ export class Inspect {
       this.explanation = answer && new Explanation(answer);
       this.#draw();
     } catch (error) {
+      this.dialog.removeAttribute("data-loading");
       this.side.replaceChildren(el("p.problem", {}, error.message));
     }
   }
@@ -142,6 +144,7 @@ export class Inspect {
 
   #draw() {
     if (!this.views) return;
+    this.dialog.removeAttribute("data-loading");
     const now = state();
     const tab = now.inspect in TABS ? now.inspect : "words";
     for (const each of this.tabs.children) {
@@ -166,7 +169,7 @@ export class Inspect {
   }
 
   get #isClip() {
-    return Boolean(this.views.sheet) || (this.#hit?.seconds ?? null) !== null;
+    return Boolean(this.views?.sheet) || (this.#hit?.seconds ?? null) !== null;
   }
 
   #shownWords(now) {
@@ -180,7 +183,7 @@ export class Inspect {
     const scale = Math.min(BIG / image.naturalWidth, 4);
     canvas.width = Math.round(image.naturalWidth * scale);
     canvas.height = Math.round(image.naturalHeight * scale);
-    const view = now.inspect === "views" ? shownView(views, now) : null;
+    const view = now.inspect === "views" && views.views.length <= MAX_VIEWS ? shownView(views, now) : null;
     const attention = view === null || this.perView ? null : attentionOf(views, view);
     const words = this.#shownWords(now);
     const maps = view === null ? (explanation?.maps(now.image, words) ?? []) : this.#viewMaps(view);
@@ -216,9 +219,7 @@ export class Inspect {
         bar.style.cssText = `background:${colour};height:${tall}px`;
         return bar;
       });
-      return el(
-        "figure",
-        {},
+      return el("figure", {},
         el("img", { src: api.imageUrl(now, id), alt: `Frame ${i + 1}`, loading: "lazy" }),
         el("span.bars", {}, ...bars),
         el("figcaption", {}, seconds[i] === undefined ? String(i + 1) : `${seconds[i].toFixed(1)} s`),
@@ -278,6 +279,7 @@ export class Inspect {
 
   #drawViews(now) {
     const { views } = this;
+    if (views.views.length > MAX_VIEWS) return [el("p", {}, CELLS)];
     const current = shownView(views, now);
     if (this.perView && !this.split) this.#loadSplit(now);
     const kind = (label, perView) => {
@@ -298,7 +300,7 @@ export class Inspect {
     };
     const about = [`Attention: ${views.attention_is}.`];
     if (views.view_scores_are) about.push(`Numbers: ${views.view_scores_are}.`);
-    if ((views.winner ?? null) !== null) about.push("★ is the view that matched best.");
+    if ((views.winner ?? null) !== null && views.similarity.length > 1) about.push("★ is the view that matched best.");
     return [
       el("div.chips", {}, kind("Where the view looks", false), now.q ? kind("What it matched", true) : null),
       el("div.thumbs", { role: "group", "aria-label": "Views" }, ...views.views.map(figure)),
@@ -353,9 +355,9 @@ export class Inspect {
       this.weights = weights;
       this.#draw();
     };
-    const slider = (weight, view) => {
+    const slider = (view) => {
       const input = el("input", {
-        type: "range", min: "0", max: "1", step: "0.25", value: String(weight),
+        type: "range", min: "0", max: "1", step: "0.25", value: String(this.weights[view]),
         "data-key": `lens ${view}`, "aria-label": `Weight of view ${view + 1}`,
         onchange: () => set(this.weights.with(view, Number(input.value))),
       });
@@ -365,11 +367,14 @@ export class Inspect {
     const preset = (label, weight) =>
       button(label, () => set(this.weights.map((_, view) => Number(weight(view)))), "button", { "data-key": label });
     this.#askLens(now);
+    const few = this.weights.length <= MAX_VIEWS;
+    const listed = few ? [...this.weights.keys()] : this.views.views.map(({ view }) => view);
+    const about = few ? "" : " Only views that add to the score of this image are listed.";
     return [
-      el("p.caption", {}, "Search with only some of the views: a weight of 0 mutes a view."),
+      el("p.caption", {}, `Search with only some of the views: a weight of 0 mutes a view.${about}`),
       el("div.chips", {}, preset("All views", () => 1), preset(`Only view ${best + 1}`, (view) => view === best),
         preset(`Without view ${best + 1}`, (view) => view !== best)),
-      el("div.sliders", {}, ...this.weights.map(slider)),
+      el("div.sliders", {}, ...listed.map(slider)),
       this.lensHits,
     ];
   }

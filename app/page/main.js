@@ -58,6 +58,7 @@ async function update(now, before) {
   }
   const name = now.screen in SCREENS ? now.screen : "explore";
   const coming = SCREENS[name]();
+  document.body.dataset.screen = name;
   try {
     await load(now);
   } catch (error) {
@@ -74,7 +75,6 @@ async function update(now, before) {
     if (screen === now.screen) anchor.setAttribute("aria-current", "page");
     else anchor.removeAttribute("aria-current");
   }
-  document.body.dataset.screen = name;
   if (current.name !== name) {
     const module = await coming;
     if (now !== state()) return;
@@ -208,6 +208,7 @@ addEventListener("keydown", (event) => {
   const typing = /** @type {HTMLElement} */ (event.target).matches("input, select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
+    if (!byId("query").checkVisibility()) go({ screen: "explore" });
     byId("query").focus();
     byId("query").select();
   } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {

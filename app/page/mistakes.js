@@ -27,13 +27,14 @@ class Mistakes {
     const figures = [el("summary", {}, "Ranks, words and kinds"), this.test, this.canvas, this.range, this.about];
     [this.head, this.list] = [el("div.bar"), el("ol.captions")];
     this.more = button("Show more", () => this.#ask(this.count + PAGE), "button.more", { hidden: true });
+    this.message = el("section.message");
     this.root = el(
       "div.mistakes",
-      {},
+      { hidden: true },
       el("div", {}, this.cells, el("details.figures", { open: innerWidth >= 760 }, ...figures)),
       el("section", { "aria-label": "Captions" }, this.head, this.list, this.more),
     );
-    container.append(this.bar, this.root);
+    container.append(this.bar, this.message, this.root);
     this.#brush();
     this.resized = new ResizeObserver(() => this.#scatter());
     this.resized.observe(this.canvas);
@@ -57,20 +58,35 @@ class Mistakes {
     const { question } = this;
     const answer = await api.mistakes(state(), count).catch(({ message }) => ({ state: "failed", progress: message }));
     if (question !== this.question) return;
-    this.root.hidden = answer.state === "failed";
+    this.root.hidden = answer.state !== "ready";
+    const { captions, pictures } = this.context.info.gallery;
     if (answer.state === "failed") {
       const { a, b } = state();
       const usual = (a || b) && button("Back to the default methods", () => go(FIRST));
-      redraw(this.bar, el("p.problem", { role: "alert" }, answer.progress), usual, this.#file());
+      const title = captions ? "The methods cannot be compared" : "Mistakes compares methods on captions";
+      this.bar.replaceChildren();
+      this.#explain(title, el("p.problem", { role: "alert" }, answer.progress), this.#file(), " ", usual);
     } else if (answer.state === "running") {
-      this.list.replaceChildren(el("li.key", {}, `${answer.progress} …`));
+      const progress = answer.progress.replace(/^waits for the gallery \((.*)\)$/, "$1");
+      const [value, max] = (progress.match(/\d[\d,]*/g) ?? []).map((number) => Number(number.replaceAll(",", "")));
+      const work = `First, every method ranks ${pictures.toLocaleString("en")} images for each caption, which takes a moment.`;
+      const about = `This screen lists the captions that one method finds and another misses. ${work}`;
+      const bar = el("progress", { "aria-label": "Progress", max: max ?? 1, value: value ?? 0 });
+      this.#explain("Comparing the methods", el("p", {}, about), bar, el("p.key", {}, `${progress} …`));
       setTimeout(() => question === this.question && this.#ask(count), ASK_AGAIN);
     } else {
+      this.message.replaceChildren();
       Object.assign(this, { answer, count });
       [this.a, this.b] = [answer.a, answer.b].map((spec) => this.#title(spec));
       this.most = Math.max(2, ...answer.pairs.flatMap(([a, b]) => [a, b]));
       this.#draw(state());
     }
+  }
+
+  /** Shows a message instead of captions. */
+  #explain(title, ...content) {
+    if (this.message.firstChild?.textContent !== title) announce(title);
+    redraw(this.message, el("h2", {}, title), ...content);
   }
 
   #title(spec) {
@@ -209,9 +225,7 @@ class Mistakes {
     if (now.cell === "labels") tiles.push(tile(row.suspect, this.answer.exact ? "also right" : "also right?", a, this.answer.exact));
     const compare = () => go({ ...fresh, image: null, methods: [a, b], screen: "compare" });
     const title = { title: "Compare both methods", "data-key": `caption ${row.caption}` };
-    return el(
-      "li",
-      {},
+    return el("li", {},
       button(row.text, compare, "button.link", title),
       el("div.found-by", {}, ...tiles),
       el("p.key", {}, `${row.kind} · right at ${row.rank_a} by ${this.a}, at ${row.rank_b} by ${this.b}`),

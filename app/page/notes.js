@@ -22,17 +22,13 @@ const QUIET = 0.2; // words below this share of the strongest word are faint
 export function drawNotes(now, answer, explanation, chosen, context) {
   const byLength = [...context.examples.queries].sort((a, b) => a.length - b.length);
   const suggestions = [...byLength.slice(0, 3), context.examples.algebra].filter((q) => q && q !== now.q);
+  const chips = [...likeChips(now), ...wordChips(now, explanation, chosen, answer.hits[0]?.image_id ?? null)];
+  const remarks = [...hints(now, answer, context), explanation?.remark && el("span", {}, explanation.remark)];
+  const links = el("span.try", {}, "Try: ", ...suggestions.flatMap((q, i) => [i ? " · " : "", askFor(q, q)]));
   redraw(
     document.getElementById("notes"),
-    el(
-      "div.row",
-      {},
-      ...likeChips(now),
-      ...wordChips(now, explanation, chosen, answer.hits[0]?.image_id ?? null),
-      ...hints(now, answer, context),
-      explanation?.remark && el("span", {}, explanation.remark),
-      el("span.try", {}, "Try: ", ...suggestions.flatMap((q, i) => [i ? " · " : "", askFor(q, q)])),
-    ),
+    el("div.row", {}, ...chips, links),
+    remarks.some(Boolean) && el("div.row.hints", {}, ...remarks),
   );
 }
 
@@ -81,9 +77,7 @@ export function confidence({ satisfies, probability }, method) {
 /** The positive and negative example images, each with a button that removes it. */
 function likeChips(now) {
   const chip = (id, sign, change) =>
-    el(
-      "span.example",
-      {},
+    el("span.example", {},
       sign,
       el("img", { src: api.imageUrl(now, id), alt: `image ${id}` }),
       icon("Remove this example", "×", () => go(change)),

@@ -2,13 +2,16 @@
 
 import * as api from "./api.js";
 import { button, el, icon, redraw, toggle } from "./dom.js";
-import { ATTENTION_COLOUR, attentionOf, drawAttention, drawStrip, stretch } from "./evidence.js";
+import { ATTENTION_COLOUR, MAX_VIEWS, attentionOf, drawAttention, drawStrip, stretch } from "./evidence.js";
 import { captionOf } from "./grid.js";
 import { methodOf } from "./main.js";
 import { confidence, wordChips } from "./notes.js";
 import { go, state } from "./state.js";
 
 const [MAX_WIDTH, THUMBNAIL] = [840, 320]; // pixels: of the canvas; of the longer side of a thumbnail
+
+/** Explains why no views are listed. */
+export const CELLS = "Each cell of the image is a view. Search with words to see the cells that match.";
 
 export class Panel {
   /**
@@ -87,9 +90,7 @@ export class Panel {
     const badge = sure && el(`span.sure.${sure}`, { title: why }, sure);
     const right = hit.satisfies && el("span.right", {}, "✓ known answer");
     this.container.replaceChildren(
-      el(
-        "header",
-        {},
+      el("header", {},
         el("span.grow", {}, `#${hit.rank} `, right, badge),
         icon("Previous image", "‹", () => this.step(-1)),
         icon("Next image", "›", () => this.step(1)),
@@ -100,9 +101,7 @@ export class Panel {
       this.sentence,
       this.remark,
       legend(),
-      el(
-        "div.actions",
-        {},
+      el("div.actions", {},
         action("Compare methods", () => ({ screen: "compare" })),
         action("Similar", () => similar),
         action("More like this", example("more")),
@@ -144,7 +143,8 @@ export class Panel {
     const count = this.context.info.methods[method]?.views ?? 1;
     const views = this.views?.method === method ? this.views : null;
     const winner = views?.winner ?? null;
-    const listed = views?.views.map((each) => each.view) ?? [...Array(count).keys()];
+    const all = views?.views.map((each) => each.view) ?? [...Array(count).keys()];
+    const listed = all.length > MAX_VIEWS ? [] : all;
     redraw(
       this.viewRow,
       ...listed.map((view) => {
@@ -158,9 +158,8 @@ export class Panel {
         return chip;
       }),
     );
-    this.remark.textContent = this.views?.collapsed
-      ? "These views are nearly the same; maps show their difference from the mean view."
-      : "";
+    const same = views?.collapsed && "These views are nearly the same; maps show their difference from the mean view.";
+    this.remark.textContent = same || (views && !listed.length && CELLS) || "";
   }
 
   async #draw() {
@@ -185,9 +184,7 @@ export class Panel {
 
 /** The meaning of the two kinds of maps. @returns {HTMLElement} */
 export const legend = () =>
-  el(
-    "div.legend",
-    {},
+  el("div.legend", {},
     el("span", {}, el("i"), "what the word matched"),
     el("span", {}, el("i.attention"), "where the view looks"),
   );

@@ -83,9 +83,7 @@ class Results {
     };
     const focused = /** @type {HTMLElement|null} */ (document.activeElement?.closest("th"))?.dataset.key;
     holder.replaceChildren(
-      el(
-        "table.numbers",
-        {},
+      el("table.numbers", {},
         el("caption.hidden", {}, "Results of every method; a column's title sorts by it"),
         el("thead", {}, el("tr.groups", {}, el("td"), ...over), el("tr", {}, ...heads)),
         el("tbody", {}, ...names.map(row)),
@@ -130,9 +128,7 @@ function grid(label, head, rows) {
   const title = (cell) => (typeof cell === "string" ? el("th", { scope: "col" }, cell) : cell);
   const data = (cell) => (cell instanceof Node ? cell : el("td", {}, String(cell)));
   const row = ([first, ...rest]) => el("tr", {}, el("th", { scope: "row" }, first), ...rest.map(data));
-  const table = el(
-    "table.numbers",
-    {},
+  const table = el("table.numbers", {},
     el("thead", {}, el("tr", {}, ...head.map(title))),
     el("tbody", {}, ...rows.map(row)),
   );
@@ -152,9 +148,7 @@ function plot({ methods, speed }) {
     "No method is both faster and more accurate than one on the dashed line.",
     `Median of ${speed.queries} queries over ${speed.pictures.toLocaleString("en")} images, ${speed.hardware}.`,
   ];
-  return el(
-    "section",
-    {},
+  return el("section", {},
     el("h2", {}, label),
     el("figure.plot", {}, scatter(points, 640, 340, label, "wide"), scatter(points, 340, 320, label, "narrow"),
       el("div.hidden", {}, grid(`${label} in numbers`, ["method", "ms per query", "rsum of 600"], numbers))),
@@ -196,7 +190,8 @@ function scatter(points, width, height, label, kind) {
     const wide = 8 * title.length + 4;
     const box = freeBox([cx, cy], r, wide, taken, width);
     taken.push(box);
-    root.append(text(title, [box[0] + 2, box[3] - 4], "start", "name"));
+    const before = box[2] <= cx; // the label ends at its circle
+    root.append(text(title, [before ? box[2] : box[0] + 2, box[3] - 4], before ? "end" : "start", "name"));
   }
   return root;
 }
@@ -204,7 +199,7 @@ function scatter(points, width, height, label, kind) {
 /** A box for a label near its circle that overlaps no other box. */
 function freeBox([cx, cy], r, wide, taken, width) {
   const tall = 17;
-  for (const far of [0, 16, 32, 48]) {
+  for (const far of [0, 8, 16, 24, 32, 48]) {
     for (const [l, t] of [
       [cx + r + 4, cy - tall / 2 - far],
       [cx + r + 4, cy - tall / 2 + far],

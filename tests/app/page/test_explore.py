@@ -86,6 +86,21 @@ def test_links_history_and_screens_keep_the_state(tab: Tab, new_tab: NewTab) -> 
     assert tab.page.url == copied
 
 
+def test_another_collection_keeps_the_query_but_not_the_example(tab: Tab) -> None:
+    tab.open()
+    query, menu = tab.page.locator("#query"), tab.page.locator("#menu")
+    example = query.input_value()
+    tab.page.locator("#collection").click()
+    menu.locator(".card", has_text="Scenes in motion").click()
+    expect(query).not_to_have_value(example)
+    expect(tab.tiles.first).to_have_attribute("data-right", "")
+    tab.ask("a panda")
+    tab.page.locator("#collection").click()
+    menu.locator(".card", has_text="1,000 scenes").click()
+    expect(tab.page).to_have_url(re.compile("q=a\\+panda"))
+    expect(query).to_have_value("a panda")
+
+
 def test_evidence_has_outlines_and_words_can_be_chosen(tab: Tab) -> None:
     tab.open(KANGAROO)
     contours = []
@@ -227,3 +242,8 @@ def test_the_keyboard_operates_explore(tab: Tab) -> None:
     expect(tab.tiles.nth(5)).to_be_focused()
     keyboard.press("Escape")
     expect(tab.page.locator(".panel")).not_to_be_visible()
+    tab.page.locator("#screens").get_by_role("link", name="Results").click()
+    expect(tab.page.locator(".numbers").first).to_be_visible()
+    keyboard.press("/")  # Results has no query box
+    expect(tab.page.locator("#query")).to_be_focused()
+    expect(tab.tiles.first).to_be_visible()

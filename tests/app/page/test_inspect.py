@@ -106,9 +106,17 @@ def test_the_lens_and_insides_of_two_methods(tab: Tab) -> None:
     dialog.get_by_label("Method", exact=True).select_option("late")
     expect(dialog.locator(".thumbs .view").first).to_contain_text("★")
     expect(dialog.locator(".thumbs .view").nth(2)).to_have_count(0)  # "a dog" has two words
+    dialog.get_by_role("tab", name="Lens").click()
+    expect(dialog.locator(".sliders input").first).to_be_visible()
+    expect(dialog.locator(".sliders input").nth(2)).to_have_count(0)
     tab.page.keyboard.press("Escape")
     expect(dialog).not_to_be_visible()
     expect(tab.page).not_to_have_url(re.compile("inspect"))
+    tab.button("Similar").click()  # without words, no cell matches
+    tab.button("Inspect").click()
+    dialog.get_by_role("tab", name="Views").click()
+    expect(dialog).to_contain_text("Each cell of the image is a view")
+    expect(dialog.locator(".thumbs .view")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, True), (PHONE, False)])

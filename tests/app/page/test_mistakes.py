@@ -140,6 +140,20 @@ def test_files_and_queries(new_tab: NewTab, bundled: Server) -> None:
     expect(page.locator("h2")).to_contain_text(f"{expected['total']} captions")
 
 
+def test_the_wait_for_ranks_is_explained(tab: Tab) -> None:
+    running = {"state": "running", "progress": "ranked 768 of 5,000 captions"}
+    tab.page.route("**/api/v1/mistakes?*", lambda route: route.fulfill(json=running))
+    tab.open("?screen=mistakes", "progress")
+    expect(tab.page.get_by_role("progressbar")).to_have_attribute("value", "768")
+    expect(tab.page.get_by_role("heading", name="Comparing the methods")).to_be_visible()
+    expect(tab.page.get_by_text("Ranks, words and kinds")).not_to_be_visible()
+    assert tab.serious() == []
+    tab.page.unroute_all(behavior="wait")
+    expect(tab.page.locator(".captions .tile img").first).to_be_visible(timeout=200_000)
+    expect(tab.page.locator("progress")).to_have_count(0)
+    assert tab.fits()
+
+
 def test_a_phone(new_tab: NewTab, bundled: Server) -> None:
     tab = opened(new_tab, bundled, size=PHONE, dark=True)
     assert tab.top(".captions .tile") <= 260
