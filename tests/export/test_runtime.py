@@ -37,17 +37,6 @@ def test_batches_do_not_change_features(runtime: Runtime) -> None:
     assert torch.isfinite(runtime.image_features(odd)).all()
 
 
-def test_many_texts_equal_single_ones(runtime: Runtime) -> None:
-    texts = [f"a dog left of {'a red ' * (i % 4)}car" for i in range(150)]
-    together = runtime.text_views(texts, NAME).embeddings
-    alone = runtime.text_views([texts[149]], NAME).embeddings
-    torch.testing.assert_close(together[149:], alone, atol=1e-5, rtol=1e-4)
-    features, mask = runtime.text_features(["dog"] * 128 + ["a red dog"], NAME)  # two batches
-    assert mask[[0, -1]].tolist() == [[True, False, False], [True, True, True]]
-    assert not features[0, 1:].any()
-    assert features[mask].any(dim=1).all()
-
-
 def test_a_text_encoder_of_another_width(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sessions, "run", lambda *_: torch.zeros(1, 3, 5))
     with pytest.raises(PackError, match=r"gives features \(1, 3, 5\), not \(1, 3, "):
