@@ -210,7 +210,7 @@ def bundled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def servers(new_folder: Callable[[], Path]) -> Iterator[Serve]:
-    """Gives a function that starts the app; by default it waits until images are searchable."""
+    """Yields a function that starts the app and, by default, waits until images are searchable."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str | Path, wait: bool = True, **variables: str) -> Server:

@@ -1,4 +1,4 @@
-"""A running app, and waiting for it."""
+"""A running app with its clients, and functions that wait for the app."""
 
 import socket
 import subprocess
@@ -86,7 +86,7 @@ class Server:
         return until(reached)
 
 
-Serve = Callable[..., Server]  # starts the app with arguments; the fixture `serve`
+Serve = Callable[..., Server]  # the type of the fixture `serve`
 
 
 def free_port() -> int:

@@ -32,9 +32,9 @@ LONGEST = 70  # characters of the caption of an example
 def choose_examples(retriever: Retriever) -> list[Example]:
     """Returns captions for which only one method ranks a right image first.
 
-    Methods take turns. Each adds the caption for which the best rank of the other methods is the
-    lowest. The aspects that captions describe have equal shares if possible, and no two examples
-    share an image.
+    Methods take turns: each adds the caption that the other methods rank worst, by the best of
+    their ranks. The aspects that captions describe have equal shares if possible, and no two
+    examples share an image.
     """
     unique = {caption.text: caption for caption in captions_of(retriever)}
     captions = [
@@ -65,9 +65,9 @@ def choose_examples(retriever: Retriever) -> list[Example]:
             used[kind] += 1
             images |= {*right}
             own = dict(zip(names, ranks[:, q].tolist(), strict=True))
-            others = sorted(np.delete(ranks[:, q], method).tolist())
-            span = f"{others[0]} to {others[-1]}" if others[0] < others[-1] else str(others[0])
-            who = "others" if len(others) > 1 else "the other"
+            behind = sorted(np.delete(ranks[:, q], method).tolist())
+            span = f"{behind[0]} to {behind[-1]}" if behind[0] < behind[-1] else str(behind[0])
+            who = "others" if len(behind) > 1 else "the other"
             why = f"Only {retriever.methods[name].title} finds it first, {who} at {span}."
             chosen.append(Example(caption=text, view=kind or None, winner=name, ranks=own, why=why))
     return chosen
