@@ -92,7 +92,7 @@ class Stamp(NamedTuple):
 
 
 def suffix_of(file: str) -> str:
-    """Returns the suffix of a file name in lower case, ".jpg"; ten times as fast as `PurePath`."""
+    """Returns a file name's suffix in lower case (".jpg"), ten times as fast as `PurePath`."""
     return os.path.splitext(file)[1].lower()  # noqa: PTH122
 
 
@@ -248,7 +248,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """Returns the pixels of a TIFF's tile, 1 without tiles; raises ImageError beyond the limits."""
+    """Counts the pixels of a TIFF's tile, 1 without tiles; raises ImageError beyond the limits."""
     file.seek(0)
     head = file.read(16)
     order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF

@@ -139,7 +139,7 @@ class Gallery:
         self.shape: tuple[int, int] | None = None  # (V, D) of an item; None without items
         self.recall: float | None = None  # None if searches are exact
         self._side, self._device, self._expected = side, torch.device(device), expected
-        self._lock = threading.Lock()  # guards the next four
+        self._lock = threading.Lock()  # guards the next four attributes
         self._ids, self._count = np.empty(0, np.int64), 0
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
         self._longest = 0.0  # length of the longest row
