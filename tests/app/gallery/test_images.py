@@ -171,7 +171,7 @@ def test_usable_images(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*REFUSED, "gone.png"])
 def test_refused_images(tmp_path: Path, name: str) -> None:
-    path, (content, why) = tmp_path / name, REFUSED.get(name, (None, "no longer"))
+    path, (content, why) = tmp_path / name, REFUSED.get(name, (None, "was not found"))
     if content is not None:
         path.write_bytes(content())
     with pytest.raises(ImageError, match=why) as refusal:
