@@ -1,6 +1,7 @@
 """Galleries with clips: frames, windows, and nothing is encoded twice."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -105,3 +106,18 @@ def test_packs_of_sets_and_of_images_share_a_folder(moving: Path, tmp_path: Path
     (moving / "b.webp").rename(moving / "renamed.webp")
     indexed(moving, cache, together)
     assert (together.encoded, together.heads) == counts[1]
+
+
+def test_methods_with_different_image_encoders(moving: Path, tmp_path: Path) -> None:
+    runtime: Any = FakeRuntime()
+    runtime.image_encoder_of = lambda method: {"one": "eye.onnx", "two": "other.onnx"}[method]
+    runtime.info.files["other.onnx"] = SimpleNamespace(sha256="another encoder")
+    encode_squares = runtime.square_features
+
+    def square_features(squares: Any, method: str, single_thread: bool) -> torch.Tensor:
+        return encode_squares(squares, method, single_thread) * (1 if method == "one" else 10)
+
+    runtime.square_features = square_features
+    index = indexed(moving, tmp_path / "cache", runtime)
+    one, two = (gallery.views(gallery.ids()).embeddings for gallery in index.images.values())
+    torch.testing.assert_close(two, one * 2 * 10)
