@@ -25,15 +25,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from polyview.app.gradio_queue import GradioQueue
 from polyview.app.refusal import Refusal, read_json
 
-JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # of a body; of a body with an image
-MAX_BODIES_BYTES = 300_000_000  # of all request bodies in memory
+JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # maximum body; maximum body with an image
+MAX_BODIES_BYTES = 300_000_000  # maximum of all request bodies in memory
 BODY_SECONDS = 120.0  # time limit for receiving a body
 RATE, BURST = 20.0, 200.0  # requests per second of one client; its maximum burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
 MAX_OPEN = 128  # open requests of one client
 # for each client: requests below /api/v1 that are answered at the same time, and requests with
 # large bodies that are received and answered at the same time; further requests wait
-MAX_TOGETHER = 4
+MAX_CONCURRENT = 4
 _MAX_CLIENTS = 10_000  # clients whose counts of requests are in memory
 
 _APP_PATHS = r"/|/favicon\.ico|/page/.*|/api/v1(/[\w./-]*)?"
@@ -104,6 +104,7 @@ class Hosts:
             raise Refusal(403, "other sites may not send requests to this app; open its own page")
 
     def _accepts(self, host: str) -> bool:
+        """Returns whether the app serves a host `name` or `name:port`."""
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
             return match is not None
@@ -112,7 +113,7 @@ class Hosts:
         return self._is_named(match[1]) or self._is_named(host)
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Returns whether an origin has the request's host and port, or is one of `names`."""
+        """Returns whether an origin has the request's host and port, or matches `names`."""
         scheme, _, address = origin.partition("://")
         port = _DEFAULT_PORTS.get(scheme)
         if port is None or HOST.fullmatch(address) is None:
@@ -121,6 +122,7 @@ class Hosts:
         return address == host.removesuffix(port) or self._is_named(address)
 
     def _is_named(self, host: str) -> bool:
+        """Returns whether a host matches one of `names`, which a private app ignores."""
         names = () if self.private else map(str.lower, self.names)
         return any(host == name or (name[0] == "." and host.endswith(name)) for name in names)
 
@@ -182,7 +184,7 @@ class RequestGuard:
                 await self._answer(scope, receive, answer)
         except Refusal as refusal:
             response = refusal.response()
-            # the body may not have been read to its end
+            # the connection cannot be reused if a part of the body is unread
             response.headers.update({"cache-control": "no-store", "connection": "close"})
             await response(scope, receive, answer.send)
         finally:
@@ -198,7 +200,7 @@ class RequestGuard:
             await self._receive(scope, receive, buffer)
             body, session = bytes(buffer), ""
             if client:
-                client.use(len(body) / 1e6)  # one request per MB
+                client.spend(len(body) / 1e6)  # one request per MB
             if is_queued:
                 if client:
                     self._gradio_queue.check(client)
@@ -217,7 +219,7 @@ class RequestGuard:
             if is_queued:
                 self._gradio_queue.collect(len(buffer))
         if is_queued:
-            self._gradio_queue.add(answer.first_part, session, client, self)
+            self._gradio_queue.add(answer.first_chunk, session, client, self)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
         """Appends a body to `received`; raises `Refusal` if it is too large, slow or incomplete."""
@@ -227,7 +229,8 @@ class RequestGuard:
             async with asyncio.timeout(BODY_SECONDS):
                 while has_more or size > limit:
                     if size > limit:
-                        raise Refusal(413, f"the body is too large: at most {limit / 1e6:g} MB")
+                        advice = f"send at most {limit / 1e6:g} MB"
+                        raise Refusal(413, f"the body is too large; {advice}")
                     if self._body_bytes > MAX_BODIES_BYTES:
                         raise Refusal(503, "the app is busy; try again in a moment", 2)
                     message = await receive()
@@ -251,7 +254,7 @@ class RequestGuard:
                 raise refusal from error
         finally:
             answer.release_slot()
-        for event in answer.delivered:
+        for event in answer.delivered_event_ids:
             self._gradio_queue.remove(event or scope["path"].rpartition("/")[2])
 
 
@@ -260,11 +263,14 @@ class _Client:
 
     def __init__(self) -> None:
         self.open = 0
-        self.slots, self.large_bodies = (asyncio.Semaphore(MAX_TOGETHER) for _ in range(2))
+        self.slots, self.large_bodies = (asyncio.Semaphore(MAX_CONCURRENT) for _ in range(2))
         self._remaining, self._updated_at = BURST, time.monotonic()
 
-    def use(self, requests: float) -> None:
-        """Refills the burst at `RATE` since the last call, then subtracts `requests`."""
+    def spend(self, requests: float) -> None:
+        """Adds `RATE` requests per second since the last call, up to `BURST`; subtracts `requests`.
+
+        The result may be negative.
+        """
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
@@ -273,14 +279,14 @@ class _Client:
         """Counts a request; raises `Refusal` if the client must wait."""
         if self.open > MAX_OPEN:
             raise Refusal(429, f"you have {MAX_OPEN} open requests; finish one first", 1)
-        self.use(0)
+        self.spend(0)
         if self._remaining < 1:
             wait = math.ceil((1 - self._remaining) / RATE)
             raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)
         # with `large`, the image is decoded again
         large = QueryParams(scope["query_string"]).get("large", "false")
         is_cheap = _CHEAP_PATHS.fullmatch(scope["path"]) and large == "false"
-        self.use(CHEAP_COST if is_cheap else 1)
+        self.spend(CHEAP_COST if is_cheap else 1)
 
 
 class _Answer:
@@ -288,11 +294,11 @@ class _Answer:
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send, self._headers = send, headers
-        self.slots: asyncio.Semaphore | None = None  # of the client; None without limits
+        self.slots: asyncio.Semaphore | None = None  # the client's slots; None without limits
         self._has_slot = self.has_started = False
-        self.first_part = b""  # the first part of the body that is not empty
+        self.first_chunk = b""  # the first non-empty chunk of the body
         # ids of the queue events whose answers were sent; "" for the event in the URL
-        self.delivered: list[str] = []
+        self.delivered_event_ids: list[str] = []
 
     async def take_slot(self) -> None:
         """Waits for one of the client's slots; `send` releases it when the response starts."""
@@ -307,19 +313,19 @@ class _Answer:
             self.slots.release()
 
     async def send(self, message: Message) -> None:
-        """Sends a part of the response."""
+        """Sends an ASGI message of the response."""
         if message["type"] == "http.response.start":
             self.has_started = True
-            self.release_slot()  # a client that reads slowly must not occupy it
+            self.release_slot()  # a client that reads slowly must not occupy a slot
             headers = [
                 h for h in message.get("headers", ()) if not h[0].startswith(b"access-control-")
             ]
             message = {**message, "headers": headers + self._headers}
         else:
-            part = message.get("body", b"")
-            self.first_part = self.first_part or part
-            if match := _DELIVERY_EVENT.match(part):
-                self.delivered.append((match[1] or b"").decode())
+            chunk = message.get("body", b"")
+            self.first_chunk = self.first_chunk or chunk
+            if match := _DELIVERY_EVENT.match(chunk):
+                self.delivered_event_ids.append((match[1] or b"").decode())
         await self._send(message)
 
 

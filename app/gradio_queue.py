@@ -15,11 +15,11 @@ from starlette.types import ASGIApp
 
 from polyview.app.refusal import Refusal, read_json
 
-MAX_UNFETCHED = 300  # answers in the queue; the oldest are dropped
-MAX_UNFETCHED_EACH = 12  # unfetched answers of one client
+MAX_UNFETCHED = 300  # unfetched answers in the queue; the oldest are dropped
+MAX_UNFETCHED_PER_CLIENT = 12  # unfetched answers of one client
 UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
 _FETCH_SECONDS = 120.0  # time limit for dropping an answer
-_MAX_GARBAGE_BYTES = 100_000_000  # bytes of requests, which Gradio leaves in reference cycles
+_MAX_GARBAGE_BYTES = 100_000_000  # handled requests, which Gradio leaves in reference cycles
 
 _JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")
 _SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -33,7 +33,7 @@ class GradioQueue:
 
     def __init__(self, endpoints: Mapping[str, Mapping[str, Any]]) -> None:
         self._endpoints = dict(endpoints)
-        # by the id of an event with an unfetched answer: session, client, and time in seconds
+        # event id of an unfetched answer -> session, client, time in seconds
         self._unfetched: dict[str, tuple[str, object, float]] = {}
         self._garbage_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,8 +77,8 @@ class GradioQueue:
         """Raises `Refusal` if a client has too many unfetched answers."""
         oldest = time.monotonic() - UNFETCHED_SECONDS
         count = sum(owner is client and at > oldest for _, owner, at in self._unfetched.values())
-        if count >= MAX_UNFETCHED_EACH:
-            reason = f"you have {MAX_UNFETCHED_EACH} requests whose answers were not fetched"
+        if count >= MAX_UNFETCHED_PER_CLIENT:
+            reason = f"you have {MAX_UNFETCHED_PER_CLIENT} requests whose answers were not fetched"
             raise Refusal(429, f"{reason}; fetch them first", 5)
 
     def collect(self, size: int) -> None:
@@ -89,10 +89,10 @@ class GradioQueue:
             gc.collect()
 
     def add(self, answer: bytes, session: str, client: object, app: ASGIApp) -> None:
-        """Registers the event that Gradio's `answer` names; above the limit, drops the oldest.
+        """Registers the event that Gradio's `answer` names; above the limit, drops the oldest one.
 
-        Gradio stores the result of an event until it is fetched, so that dropping an event means
-        fetching its result from `app`.
+        Gradio stores the result of an event until the result is fetched. To drop an event,
+        its result is therefore fetched from `app`.
         """
         if b'"event_id"' not in answer:
             return

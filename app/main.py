@@ -69,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.freeze()  # exclude the objects made so far, which are permanent, from collections
     # `put` is safe in a signal handler; later signals, which `make` may send, have no effect
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: signals.put(received))
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, lambda number, _: signals.put(number))
     # started last, so that reading images does not delay the first page
     state.first.index.start(ProgressLine())
     threading.Thread(target=state.first.make_thumbnails, daemon=True).start()
@@ -95,9 +95,10 @@ class OneLineFormatter(logging.Formatter):
 
 
 def declare_zerogpu() -> None:
-    """Declares a GPU function on ZeroGPU, which stops apps without one.
+    """Declares a GPU function on ZeroGPU, which stops apps that declare none.
 
-    The function is not called: a GPU request takes seconds, an answer on the CPU milliseconds.
+    The app does not call the function: a GPU request takes seconds, a search on the CPU takes
+    milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 
@@ -107,8 +108,8 @@ def declare_zerogpu() -> None:
     import torch
 
     @spaces.GPU
-    def lent_gpu() -> str:
-        """Returns the name of the GPU that serves a call."""
+    def gpu_name() -> str:
+        """Returns the name of the GPU that runs the function."""
         return torch.cuda.get_device_name()
 
 

@@ -1,4 +1,4 @@
-"""Moves a gallery to Qdrant: `python -m polyview migrate --gallery DIR --to ADDRESS`.
+"""Copies a gallery to Qdrant: `python -m polyview migrate --gallery DIR --to ADDRESS`.
 
 The command can be stopped and repeated: the id of a point depends on the file's content, so that
 existing points are skipped, and the points of moved files are rewritten.
@@ -23,29 +23,29 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.app.settings import DEVICES
 from polyview.export.runtime import Runtime
 
-_PAGE = 256  # images written at once
+_BATCH = 256  # images that are encoded and written together
 _MAX_LISTED = 20  # refused files that are printed
 
 
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
     """Writes the images of a complete index that a Qdrant collection lacks.
 
-    Returns the number of written images, the number of existing ones, and the files left out.
+    Returns the number of written images, the number of existing images, and the files left out.
     Raises QdrantError if Qdrant cannot be reached, or the collection belongs to another pack.
     """
     refused, written, gallery = list(index.refused), 0, next(iter(index.images.values()))
     for clip in index.clips:
         file = index.clips.image(clip).file
-        refused.append(Refusal(file, f"{file} is a clip, which Qdrant galleries lack"))
+        refused.append(Refusal(file, f"{file} is a clip; Qdrant galleries contain only images"))
     still_ids = [i for i in gallery.ids().tolist() if i not in index.clips and i < index.files]
     shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
     exists = points.exists()
     if exists and (sample := next(points.payloads(), None)):
         check_pack(points, str(sample[1].get("pack")), runtime)
-    for start in range(0, len(still_ids), _PAGE):
-        page = map(index.clips.image, still_ids[start : start + _PAGE])
-        images = {_point_id(image, index.encoder.key([image])): image for image in page}
+    for start in range(0, len(still_ids), _BATCH):
+        batch = map(index.clips.image, still_ids[start : start + _BATCH])
+        images = {_point_id(image, index.encoder.key([image])): image for image in batch}
         existing = points.fetch([*images]).items() if exists else ()
         files = {point: payload.get("file") for point, (payload, _) in existing}
         new = {point: image for point, image in images.items() if files.get(point) != image.file}
@@ -77,7 +77,8 @@ def _point_id(image: CollectionImage, digest: bytes) -> str:
 def main(argv: Sequence[str]) -> int:
     """Runs the command; returns 0 on success, 1 after an error, and 130 if it was stopped."""
     parser = argparse.ArgumentParser(
-        prog="python -m polyview migrate", description="Moves a gallery, with its views, to Qdrant."
+        prog="python -m polyview migrate",
+        description="Copies a gallery, with its views, to Qdrant.",
     )
     option = parser.add_argument
     option("--gallery", type=Path, help="a folder of images (default: the pack's images)")

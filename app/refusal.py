@@ -40,7 +40,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     """Parses a JSON object; raises `Refusal` for other bodies and for too many values."""
     # count before parsing: 70 MB of brackets would become 23 million lists
     if sum(body.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
-        raise Refusal(413, f"the body holds too many values; at most {MAX_VALUES:,}")
+        raise Refusal(413, f"the body has too many values; send at most {MAX_VALUES:,}")
     try:
         value = from_json(body.removeprefix(BOM_UTF8))  # rejects lone surrogates
     except ValueError:

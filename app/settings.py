@@ -63,10 +63,8 @@ class Settings:
                 "the proxy's address, such as 10.0.0.2"
             )
         if isinstance(self.gallery, Path) and not self.gallery.exists():
-            raise ValueError(
-                f"--gallery {self.gallery} is not a folder; give one that holds images, or a ZIP "
-                "archive"
-            )
+            advice = "give a folder of images, or a ZIP archive of them"
+            raise ValueError(f"--gallery {self.gallery} does not exist; {advice}")
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Settings:

@@ -116,7 +116,7 @@ def check_walk(walk: str, act: Callable[[], Any]) -> None:
 
 def test_the_page_on_deployment_states_the_limits() -> None:
     page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
-    age, each = gradio_queue.UNFETCHED_SECONDS, gradio_queue.MAX_UNFETCHED_EACH
+    age, each = gradio_queue.UNFETCHED_SECONDS, gradio_queue.MAX_UNFETCHED_PER_CLIENT
     for limit in (
         f"| {access.RATE:g} a second, after a pause a burst of {access.BURST:g} |",
         f"| open requests per client | {access.MAX_OPEN} |",

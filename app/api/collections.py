@@ -13,7 +13,7 @@ from polyview.app.packs.description import results as recorded
 from polyview.app.packs.downloads import PRESETS, Job, converted_pack
 from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
-from polyview.app.search.readings import Reading
+from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 from polyview.export.check import check_preprocessing, choose_pairs
 from polyview.export.obtain import CLIP
@@ -82,17 +82,18 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     if retriever.reads_sets:
         title = retriever.info.title
         raise ValueError(f"the pack {title} reads clips; only packs that read images are checked")
-    method = retriever.methods.names(method)[0] if method else retriever.methods.best
+    method = method.strip() or retriever.methods.best
+    retriever.methods.require_single(method)
     key = ("check", method)
-    if (reading := retriever.readings.get(key)) is None:  # a check takes seconds
+    if (computation := retriever.computations.get(key)) is None:  # a check takes seconds
         captions = retriever.collection.captions
         pairs = choose_pairs([owner for _, owner in captions])
         images = [retriever.open(image_id) for image_id in pairs]
         texts = [captions[row][0] for row in pairs.values()]
         steps = check_preprocessing(retriever.runtime, method, images, texts)
         check = answers.Check(method=method, pairs=len(pairs), steps=steps)
-        reading = retriever.readings.keep(key, Reading(check))
-    return answers.Check(**dict(reading.result))
+        computation = retriever.computations.store(key, Computation(check))
+    return answers.Check(**dict(computation.result))
 
 
 def collections(state: AppState) -> answers.Collections:

@@ -115,10 +115,10 @@ def views(
 def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Collapse:
     """Measures whether a method's views differ; the first call starts the measurement."""
     retriever.methods.require_single(method)
-    reading = measure_in_background(retriever, method)
-    if isinstance(reading.result, Collapse):
-        return Collapse(**dict(reading.result))  # sets every field
-    return Collapse(method=method, **state.status(reading))
+    computation = measure_in_background(retriever, method)
+    if isinstance(computation.result, Collapse):
+        return Collapse(**dict(computation.result))  # sets every field
+    return Collapse(method=method, **state.status(computation))
 
 
 def find_image(retriever: Retriever, image: int | str) -> CollectionImage:

@@ -20,7 +20,7 @@ from polyview.app.api import parameters as p
 from polyview.app.gallery.index import Gallery, shared_processors
 from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
-from polyview.app.search.readings import Reading
+from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 from polyview.export.mistakes import (
     Caption,
@@ -36,13 +36,13 @@ from polyview.export.mistakes import (
 from polyview.models import Views
 
 MAX_QUERIES = 5000  # captions of one file
-_IMAGES = 512  # images scored at once
+_IMAGE_BATCH = 512  # images scored at the same time
 
 
 def add_queries(retriever: Retriever, content: p.Table) -> answers.Queries:
     """Stores a CSV file of queries and their correct images; returns its key for `mistakes`."""
     key = hashlib.sha256(content).hexdigest()[:16]
-    retriever.readings.keep(key, Reading(read_queries(retriever, content)))
+    retriever.computations.store(key, Computation(parse_queries(retriever, content)))
     return answers.Queries(queries=key)
 
 
@@ -64,17 +64,17 @@ def mistakes(
     """Groups captions by which of two methods ranks a correct image in its top k."""
     methods, galleries = retriever.methods, retriever.index.images
     # by default, one method has a single view and the other has several, if possible
-    several = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
-    a = a or min(several, key=lambda name: (name == b, several[name] == several.get(b)))
-    b = b or min(several, key=lambda name: (name == a, several[name] == several.get(a)))
+    is_multi = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
+    a = a or min(is_multi, key=lambda name: (name == b, is_multi[name] == is_multi.get(b)))
+    b = b or min(is_multi, key=lambda name: (name == a, is_multi[name] == is_multi.get(a)))
     a, b = ("+".join(sorted(methods.names(spec), key=[*methods].index)) for spec in (a, b))
     if a == b:
         raise ValueError(f'"{a[:80]}" is compared with itself; choose two methods')
-    captions = captions_of(retriever, queries)
-    reading = read_ranks(retriever, captions, (a, b), queries)
-    if reading.result is None:
-        return answers.Mistakes(a=a, b=b, k=k, **state.status(reading))
-    first, second, best = (reading.result[spec] for spec in (a, b, methods.best))
+    captions = load_captions(retriever, queries)
+    computation = rank_in_background(retriever, captions, (a, b), queries)
+    if computation.result is None:
+        return answers.Mistakes(a=a, b=b, k=k, **state.status(computation))
+    first, second, best = (computation.result[spec] for spec in (a, b, methods.best))
     depth = min(k, len(retriever.index))  # files outside the gallery rank after all others
     all_rows = compare(captions, first[:2], second[:2], best[2], depth)
     kinds, rows = by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
@@ -84,14 +84,15 @@ def mistakes(
     summary, pairs = summarize(rows), Counter((row.rank_a, row.rank_b) for row in rows)
     if within:
         if len(within) != 4:
-            raise ValueError("within takes four ranks: the lowest and highest by a, then by b")
+            advice = "give the lowest and highest rank by a, then by b"
+            raise ValueError(f"within must have 4 ranks, not {len(within)}; {advice}")
         low_a, high_a, low_b, high_b = within
-        inside = {r for r in rows if low_a <= r.rank_a <= high_a and low_b <= r.rank_b <= high_b}
-        others = {*rows} - inside
-        summary["words_a"] = typical_words(inside, others)
-        summary["words_b"] = typical_words(others, inside)
-        summary["counts"], rows = counts(inside), sorted(inside)
-    suspects = [row for row in rows if row.suspect is not None]
+        selected = {r for r in rows if low_a <= r.rank_a <= high_a and low_b <= r.rank_b <= high_b}
+        others = {*rows} - selected
+        summary["words_a"] = typical_words(selected, others)
+        summary["words_b"] = typical_words(others, selected)
+        summary["counts"], rows = counts(selected), sorted(selected)
+    suspects = [row for row in rows if row.suspect is not None]  # with label errors
     listed = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
         listed.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")
@@ -101,24 +102,24 @@ def mistakes(
         table = to_csv(listed)
         return answers.Blob(media_type="text/csv; charset=utf-8", data=table.encode())
     summary |= {"exact": is_exact(captions), "kinds": kinds, "labels": len(suspects)}
-    summary |= {"total": len(listed), "pairs": [[*pair, number] for pair, number in pairs.items()]}
+    summary |= {"total": len(listed), "pairs": [[*ranks, count] for ranks, count in pairs.items()]}
     page = [row._asdict() for row in listed[start : start + count]]
     return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **summary)
 
 
-def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
-    """Returns the captions that `add_queries` stored, by their key, or those of the collection.
+def load_captions(retriever: Retriever, queries: str = "") -> list[Caption]:
+    """Returns the captions of the collection, or those stored under the key `queries`.
 
     In stored captions, the file that the gallery contains replaces its copies (`Index.copies`).
     Raises `Refusal` if the key is no longer stored, ValueError if the collection has no captions.
     """
     if queries:
-        captions = retriever.readings.get(queries, Reading()).result
+        captions = retriever.computations.get(queries, Computation()).result
         if captions is None:
             raise Refusal(410, "these queries are no longer stored; send the file again")
         ids = {image.file: image.image_id for image in retriever.collection.images}
-        kept = {ids[copy.file]: ids[copy.same_as] for copy in retriever.index.copies}
-        return [c._replace(right=tuple(kept.get(i, i) for i in c.right)) for c in captions]
+        originals = {ids[copy.file]: ids[copy.same_as] for copy in retriever.index.copies}
+        return [c._replace(right=tuple(originals.get(i, i) for i in c.right)) for c in captions]
     collection = retriever.collection
     if not collection.captions:
         raise ValueError("these images have no captions; send a CSV file of queries and images")
@@ -130,38 +131,42 @@ def captions_of(retriever: Retriever, queries: str = "") -> list[Caption]:
     ]
 
 
-def read_ranks(
+def rank_in_background(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
-) -> Reading:
-    """Calls `rank_captions` for all methods and averages, in the background (`Readings`)."""
+) -> Computation:
+    """Starts ranking captions with all methods and `specs`; `result` has the ranks by spec."""
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)
         failure = "the captions could not be ranked"
-        reading = retriever.readings.compute((queries, group), work, failure)
-        if reading.result is None:
-            return reading
-        ranks |= reading.result
-    return Reading(ranks)
+        computation = retriever.computations.compute((queries, group), work, failure)
+        if computation.result is None:
+            return computation
+        ranks |= computation.result
+    return Computation(ranks)
 
 
 def _rank(
-    retriever: Retriever, captions: list[Caption], specs: Sequence[str], own: bool, reading: Reading
+    retriever: Retriever,
+    captions: list[Caption],
+    specs: Sequence[str],
+    from_collection: bool,
+    computation: Computation,
 ) -> dict[str, np.ndarray]:
-    """Calls `rank_captions`; stores the ranks if the captions are the collection's (`own`)."""
-    index = retriever.index
-    texts = [] if own else [retriever.reworded(caption.text) for caption in captions]
-    id_range, encode = range(len(captions)), retriever.runtime.text_views
+    """Calls `rank_captions`; stores the ranks on disk if the captions are `from_collection`."""
+    index, encode = retriever.index, retriever.runtime.text_views
+    texts = [] if from_collection else [retriever.reword(caption.text) for caption in captions]
 
-    def scores(spec: str, part: slice) -> np.ndarray:
-        reading.progress, values = f"ranked {part.start:,} of {len(captions):,} captions", []
+    def scores(spec: str, rows: slice) -> np.ndarray:
+        computation.progress = f"ranked {rows.start:,} of {len(captions):,} captions"
+        ids, by_method = range(len(captions))[rows], []
         for name in spec.split("+"):
-            views = index.captions[name].views(id_range[part]) if own else encode(texts[part], name)
-            values.append(file_scores(index.images[name], views, index.files))
-        return reduce(np.add, values)
+            views = encode(texts[rows], name) if texts else index.captions[name].views(ids)
+            by_method.append(file_scores(index.images[name], views, index.files))
+        return reduce(np.add, by_method)
 
     rank = partial(rank_captions, captions, specs, index.files, scores)
-    if not own:
+    if not from_collection:
         return rank()
     digest = hashlib.sha256(repr((retriever.info.checksum, specs, captions)).encode())
     for ids, images in retriever.gallery(retriever.methods.best).chunks():
@@ -175,27 +180,27 @@ def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
     """Returns scores (q, N) of texts (q, W, D) and N files; -1e9 for files outside the gallery."""
     scores = torch.full((len(texts), files), -1e9)
     with shared_processors(files):
-        for ids in torch.from_numpy(gallery.ids()).split(_IMAGES):
+        for ids in torch.from_numpy(gallery.ids()).split(_IMAGE_BATCH):
             images = gallery.views(ids.numpy())
-            part = gallery.method.score(images, texts.to(images.embeddings.device))  # (n, q)
-            rows = (ids % files).expand(len(texts), -1)  # (q, n)
-            scores.scatter_reduce_(1, rows, part.T.float().cpu(), "amax")
+            batch = gallery.method.score(images, texts.to(images.embeddings.device))  # (n, q)
+            columns = (ids % files).expand(len(texts), -1)  # (q, n)
+            scores.scatter_reduce_(1, columns, batch.T.float().cpu(), "amax")
     return scores.numpy()
 
 
-def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
-    """Reads captions from a CSV file with the columns query, image and, optionally, kind.
+def parse_queries(retriever: Retriever, content: bytes) -> list[Caption]:
+    """Parses captions from a CSV file with the columns query, image and, optionally, kind.
 
     An image is named by its file, with or without folders, or by its id. If several lines have the
     same query, all their images are correct, and the first is the labelled one. Raises ValueError
-    if a line cannot be read, or there are no queries or too many.
+    if a line is not valid, or if there are no queries or more than `MAX_QUERIES`.
     """
     captions, names = dict[str, tuple[dict[int, None], str]](), dict[str, int]()
     for image in retriever.collection.images:
-        forms = (str(image.image_id), Path(image.file).name, image.file)
-        names |= dict.fromkeys(forms, image.image_id)
+        spellings = (str(image.image_id), Path(image.file).name, image.file)
+        names |= dict.fromkeys(spellings, image.image_id)
     lines = csv.reader(content.decode(errors="replace").splitlines())
-    for number, line in enumerate(_readable(lines), 1):
+    for number, line in enumerate(_checked_lines(lines), 1):
         text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
         if not text + name or (number == 1 and name.lower() == "image"):
             continue
@@ -205,7 +210,7 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
                 f'dog.jpg", not "{text[:80]}" and "{name[:80]}"'
             )
         if text not in captions:
-            retriever.reworded(text)  # raises ValueError for a text without a word
+            retriever.reword(text)  # raises ValueError for a text without a word
         right, _ = captions.get(text, ({}, ""))
         right[names[name]] = None
         captions[text] = right, kind
@@ -216,9 +221,9 @@ def read_queries(retriever: Retriever, content: bytes) -> list[Caption]:
     return [Caption(text, (*right,), kind) for text, (right, kind) in captions.items()]
 
 
-def _readable(lines: Iterable[list[str]]) -> Iterable[list[str]]:
-    """Yields the lines of a CSV file; raises ValueError if one cannot be read."""
+def _checked_lines(lines: Iterable[list[str]]) -> Iterable[list[str]]:
+    """Yields the lines of a CSV file; raises ValueError for a line that is not valid CSV."""
     try:
         yield from lines
     except csv.Error as error:
-        raise ValueError(f"the file is not a CSV file that can be read ({error})") from error
+        raise ValueError(f"the file is not valid CSV ({error}); save the table as CSV") from error

@@ -140,7 +140,7 @@ def answer(
     is_image = len(terms) == 1 and not (texts or question.more or question.less)
     query_ids = (question.image_id, *question.more, *question.less)
     omitted = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
-    result = retriever.search(terms, spec, k + len(omitted), only, captions=k if is_image else 0)
+    result = retriever.search(terms, spec, k + len(omitted), only, k if is_image else 0)
     hits = [h for h in result.hits if not omitted or collection.file_id(h.image_id) not in omitted]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k

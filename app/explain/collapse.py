@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from polyview.app.gallery.index import Gallery, subsample
-from polyview.app.search.readings import Reading
+from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 
 SAMPLE = 200  # images whose views are compared by `is_collapsed`
@@ -97,10 +97,10 @@ def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tenso
     return wins
 
 
-def measure_in_background(retriever: Retriever, name: str) -> Reading:
+def measure_in_background(retriever: Retriever, name: str) -> Computation:
     """Starts measuring a method, once for each size of its gallery; returns the state."""
     key, failure = (name, len(retriever.gallery(name))), "the views could not be compared"
-    return retriever.readings.compute(key, lambda _: measure(retriever, name), failure)
+    return retriever.computations.compute(key, lambda _: measure(retriever, name), failure)
 
 
 def is_collapsed(retriever: Retriever, name: str) -> bool:
@@ -109,8 +109,8 @@ def is_collapsed(retriever: Retriever, name: str) -> bool:
     if gallery.shape is None or gallery.shape[0] == 1:
         return False
     key = ("sample", name, len(gallery))
-    if (reading := retriever.readings.get(key)) is None:
+    if (computation := retriever.computations.get(key)) is None:
         sample = gallery.views(subsample(gallery.ids(), SAMPLE))
         similarity = mean_similarity([sample.embeddings])
-        reading = retriever.readings.keep(key, Reading(similarity))
-    return bool(reading.result >= COLLAPSED)
+        computation = retriever.computations.store(key, Computation(similarity))
+    return bool(computation.result >= COLLAPSED)

@@ -207,7 +207,7 @@ def draw(
         raise ValueError("the evidence of a clip is per frame, not per cell; the app shows it")
     cells = evidence.cells[0].sum(axis=-1) + evidence.whole_sentence[0]
     if word is not None:
-        key = retriever.reworded(word).casefold() if word.strip() else ""  # as the pack reads it
+        key = retriever.reword(word).casefold() if word.strip() else ""  # as the pack reads it
         matches = [bool(token) and token.casefold() == key for token in evidence.words]
         if not any(matches):
             words = ", ".join(dict.fromkeys(filter(None, evidence.words)))

@@ -158,7 +158,7 @@ def search_weighted(
     view_indices = torch.arange(len(lens))
     if weighted_views.embeddings.shape[1] < len(lens):
         view_indices = view_indices[lens > 0]
-    image_ids = retriever.moments(ids[best].tolist(), [Term(words)], name)
+    image_ids = retriever.find_best_frames(ids[best].tolist(), [Term(words)], name)
     hits = []
     for i, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
         hit = retriever.hit(image_id, float(scores[row]), int(view_indices[winners[i]]), i + 1)

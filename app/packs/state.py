@@ -24,7 +24,7 @@ from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_
 from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
 from polyview.app.refusal import Refusal
-from polyview.app.search.readings import Reading
+from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 from polyview.app.settings import BUNDLED, PHOTOGRAPHS, SCENES, Settings, bundled_packs
 from polyview.export.pack.reading import read_info
@@ -312,10 +312,10 @@ class AppState:
         """Returns the message of an error; in a public app, without paths of this machine."""
         return str(error) if self.private else remove_paths(str(error))
 
-    def status(self, reading: Reading) -> dict[str, Any]:
+    def status(self, computation: Computation) -> dict[str, Any]:
         """Returns the fields `state` and `progress` of an answer that is not ready."""
-        progress = self.public_message(reading.problem or reading.progress)
-        return {"state": "failed" if reading.problem else "running", "progress": progress}
+        progress = self.public_message(computation.problem or computation.progress)
+        return {"state": "failed" if computation.problem else "running", "progress": progress}
 
     def _close(self, collection: str) -> None:
         """Closes a collection and its retrievers; deletes an upload."""

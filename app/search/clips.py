@@ -1,6 +1,7 @@
 """Ranks clips by their best frames, and finds the frames that contribute most to a score.
 
-Every indexed frame of a clip is an image; see `Clips` in `app/gallery/index.py`.
+Every indexed frame of a clip is an image. A pack that reads sets of frames splits a clip into
+windows, and encodes the frames of a window together; see `Clips` in `app/gallery/index.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _SETS_AT_ONCE = 16  # windows whose features are in memory at the same time
 
 
 class Scores(NamedTuple):
-    """Scores (N,) float32 of images or files, and their ids (N,).
+    """Scores `values` (N,) float32 and `ids` (N,) of images or files.
 
-    `images` (N,) has the same ids; for files, it has the ids of their best images.
+    For images, `images` equals `ids`; for files, it has the id (N,) of the best image of each file.
     """
 
     ids: np.ndarray
@@ -32,18 +33,18 @@ class Scores(NamedTuple):
     images: np.ndarray
 
 
-def best_of_files(scores: Scores, files: int) -> Scores:
+def best_of_files(scores: Scores, file_count: int) -> Scores:
     """Reduces the scores of images to the best score of each file, in the order of file ids.
 
-    `files` is the number of files in the collection, see `Collection.file_id`.
+    `file_count` is the number of files in the collection, see `Collection.file_id`.
 
     >>> ids = np.array([0, 1, 3, 5])
     >>> best_of_files(Scores(ids, np.array([0.1, 0.2, 0.4, 0.3]), ids), 2)
     Scores(ids=array([0, 1]), values=array([0.1, 0.4]), images=array([0, 3]))
     """
     order = np.lexsort((scores.ids, -scores.values))
-    owners, first_rows = np.unique(scores.ids[order] % files, return_index=True)
-    return Scores(owners, scores.values[order[first_rows]], scores.ids[order[first_rows]])
+    file_ids, first_rows = np.unique(scores.ids[order] % file_count, return_index=True)
+    return Scores(file_ids, scores.values[order[first_rows]], scores.ids[order[first_rows]])
 
 
 def nearest_frame(index: Index, image: CollectionImage) -> int:
@@ -67,8 +68,9 @@ def best_frames(
 ) -> list[int]:
     """Returns for each window of a clip the frame that contributes most to the window's score.
 
-    `query` has the weight and the parts of each term, by method. A window without stored features
-    is returned unchanged. Raises ValueError if a score cannot be split.
+    A window is given by the id of one of its frames. `query` maps a method to the weight and the
+    parts of each term. The id of a window without stored features is returned unchanged. Raises
+    ValueError if a score cannot be split.
     """
     best_frame_of = dict[int, int]()
     for start in range(0, len(windows), _SETS_AT_ONCE):
@@ -78,14 +80,15 @@ def best_frames(
         sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
         if not sets:
             continue
-        curves = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
+        frame_scores = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
         for name, terms in query.items():
             padded, mask = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
             images = runtime.image_parts(padded, name, mask)
             for weight, term in terms:
-                part = runtime.methods[name].evidence(images, term).scaled(weight)
-                cells = part.cells.sum(dim=2) + part.whole_sentence  # (B, N)
-                curves += cells.unflatten(1, (curves.shape[1], -1)).sum(dim=2).float().cpu()
-        for curve, (window, frames) in zip(curves, sets.items(), strict=True):
-            best_frame_of[window] = frames[int(curve[: len(frames)].argmax())]
+                evidence = runtime.methods[name].evidence(images, term).scaled(weight)
+                cells = evidence.cells.sum(dim=2) + evidence.whole_sentence  # (B, N)
+                by_frame = cells.unflatten(1, (frame_scores.shape[1], -1))  # (B, T, N / T)
+                frame_scores += by_frame.sum(dim=2).float().cpu()
+        for row, (window, frames) in zip(frame_scores, sets.items(), strict=True):
+            best_frame_of[window] = frames[int(row[: len(frames)].argmax())]
     return [best_frame_of.get(window, window) for window in windows]

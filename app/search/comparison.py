@@ -19,9 +19,9 @@ from polyview.app.search.clips import Scores, nearest_frame
 from polyview.app.search.hits import Hit
 from polyview.app.search.retriever import Retriever, Term
 
-_RUNS = 3  # timed answers of a column, whose median is reported
-_ENOUGH = 1.0  # total seconds of answers after which a column is not timed again
-_PATIENCE = 20.0  # seconds a comparison waits for a gallery
+_TIMED_RUNS = 3  # timed answers of a column, whose median is reported
+_TIMING_SECONDS = 1.0  # total time of answers after which a column is not timed again
+_WAIT_SECONDS = 20.0  # time that a comparison waits for a gallery
 
 
 class Truth(BaseModel):
@@ -32,7 +32,7 @@ class Truth(BaseModel):
 
 
 class Place(Hit):
-    """A hit in a column. In the first column, `left_rank` and `move` are None, `new` is false."""
+    """A hit in a column. In the first column, `left_rank` and `move` are None, `new` is False."""
 
     right: bool | None  # whether the image satisfies the query; None if not known
     left_rank: int | None  # rank in the column to the left
@@ -41,15 +41,15 @@ class Place(Hit):
 
 
 class Column(BaseModel):
-    """The hits of a method and their quality; the last three fields are None without a truth."""
+    """The hits of a method and their quality; without a `Truth`, the last three fields are None."""
 
     method: str  # the key of the column
-    title: str  # the name of the method or average, for people
+    title: str  # the display name of the method or average
     paper: str  # the paper of the method; empty for an average
     ms: float = 0.0  # median milliseconds of an answer, including encoding the query
     hits: list[Place] = []  # the k best images, best first
     best_true_rank: int | None = None  # rank of the first right image, 1 to N
-    # share of right images among the first R, where R is their number; None for incomplete truths
+    # share of the R right images that rank in the first R; None if the truth is incomplete
     r_precision: float | None = None
     right_in_list: int | None = None  # number of right hits
 
@@ -57,13 +57,13 @@ class Column(BaseModel):
 class Comparison(BaseModel):
     """The answers of C methods to one query.
 
-    `tau` compares two columns over the images that either lists: low ranks would dominate it
-    otherwise. `only_found` has the right images that only one column lists; without a truth, all
-    images that only one column lists.
+    `tau` compares two columns over the images that at least one of them lists: over all images, low
+    ranks would dominate. `only_found` has the right images that only one column lists; if no right
+    image is known, all images that only one column lists.
     """
 
     query: str = ""  # the terms as text
-    k: int  # number of images in each column, at most
+    k: int  # maximum number of images in each column
     pictures: int  # N, the number of ranked images
     truth: Truth | None  # None if unknown
     columns: list[Column]  # in the requested order
@@ -71,11 +71,11 @@ class Comparison(BaseModel):
     tau: list[list[float | None]]  # C x C, see `kendall_tau`
     only_found: dict[str, list[dict[str, int]]]  # by column: `image_id` and `rank`
     ranks: dict[int, list[int]]  # by id of a listed image: its rank in each column
-    remark: str = ""  # about how the query was read
+    remark: str = ""  # on unknown words and unsupported aspects of the query
 
 
 def compare(
-    home: Retriever,
+    retriever: Retriever,
     peers: Mapping[str, Retriever],
     terms: Sequence[Term],
     keys: Sequence[str],
@@ -84,7 +84,7 @@ def compare(
 ) -> Comparison:
     """Answers a query of at least one term in each column and compares the answers.
 
-    `home` answers the columns without a pack. `peers` are the retrievers of other open packs over
+    `retriever` answers columns without a pack. `peers` are the retrievers of other open packs over
     the same collection, by key of the pack. `keys` are the keys of the columns. `k >= 1` is the
     number of images in each column. The query image `image_id` is not ranked. Raises ValueError if
     the query or a key is not valid or two keys are the same, `Refusal` if a gallery is incomplete.
@@ -94,51 +94,57 @@ def compare(
         label, _, spec = key.strip().rpartition("/")
         if label and label not in peers:
             raise ValueError(
-                f'no open pack "{label[:80]}" searches the same images; those that do: '
+                f'no open pack "{label[:80]}" searches the same images; packs that do: '
                 f"{', '.join(peers) or 'none'}"
             )
-        pack = peers[label] if label else home
-        names = pack.methods.names(spec)
-        spec = "+".join(name for name in pack.methods if name in names)
-        method, title = f"{label}/{spec}" if label else spec, pack.methods.title(spec)
+        peer = peers[label] if label else retriever
+        names = peer.methods.names(spec)
+        spec = "+".join(name for name in peer.methods if name in names)
+        method, title = f"{label}/{spec}" if label else spec, peer.methods.title(spec)
         if method in columns:
             raise ValueError(f'"{method}" is named twice; name each column once')
-        title = f"{title} of {pack.info.title}" if label else title
-        paper = pack.methods[spec].paper if len(names) == 1 else ""
-        columns[method] = Column(method=method, title=title, paper=paper), pack, spec
-    for index in {pack.index for _, pack, _ in columns.values()}:
-        index.images_done.wait(_PATIENCE)
+        title = f"{title} of {peer.info.title}" if label else title
+        paper = peer.methods[spec].paper if len(names) == 1 else ""
+        columns[method] = Column(method=method, title=title, paper=paper), peer, spec
+    for index in {peer.index for _, peer, _ in columns.values()}:
+        index.images_done.wait(_WAIT_SECONDS)
         if not index.complete:
             message = f"not all images are read yet ({index.progress}); compare once they are"
             raise Refusal(503, message, 5)
-    query_file = None if image_id is None else home.collection.file_id(image_id)
-    runs = [(c, _run(c, home, pack, terms, spec, k + 1)) for c, pack, spec in columns.values()]
-    return measure(runs, k, truth(home, terms), query_file)
+    query_file = None if image_id is None else retriever.collection.file_id(image_id)
+    runs = [
+        (c, _score_column(c, retriever, peer, terms, spec, k + 1))
+        for c, peer, spec in columns.values()
+    ]
+    return measure(runs, k, truth(retriever, terms), query_file)
 
 
-def truth(home: Retriever, terms: Sequence[Term]) -> Truth | None:
-    """Returns the right images if the query is, word for word, a caption of the collection."""
-    ids = home.relevant_files(terms)
+def truth(retriever: Retriever, terms: Sequence[Term]) -> Truth | None:
+    """Returns the right images of a query that equals a caption, word for word; otherwise None."""
+    ids = retriever.relevant_files(terms)
     # if not all images are judged, the only relevant image of a caption is the one it describes
-    truths = [image.truth for image in home.collection.images if image.truth]
+    truths = [image.truth for image in retriever.collection.images if image.truth]
     complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
     return Truth(image_ids=sorted(ids), complete=complete) if ids else None
 
 
-def _run(
-    column: Column, home: Retriever, pack: Retriever, terms: Sequence[Term], spec: str, k: int
+def _score_column(
+    column: Column, retriever: Retriever, peer: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all images for a column and times it; maps the k best clips to frames of `home`."""
+    """Scores all images with `peer` and sets the column's time.
+
+    The k best clips are shown by frames of `retriever`, nearest in time to the best frames.
+    """
     seconds: list[float] = []
-    while len(seconds) < _RUNS and sum(seconds) < _ENOUGH:
+    while len(seconds) < _TIMED_RUNS and sum(seconds) < _TIMING_SECONDS:
         start = time.perf_counter()
-        scores = pack.scores(terms, spec)
+        scores = peer.scores(terms, spec)
         seconds.append(time.perf_counter() - start)
     column.ms = round(1000 * median(seconds), 1)
-    if pack.index.clips:
+    if peer.index.clips:
         best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
-        moments = pack.moments(images[best].tolist(), terms, spec)
-        images[best] = [nearest_frame(home.index, pack.image(image_id)) for image_id in moments]
+        frames = map(peer.image, peer.find_best_frames(images[best].tolist(), terms, spec))
+        images[best] = [nearest_frame(retriever.index, frame) for frame in frames]
         scores = scores._replace(images=images)
     return scores
 
@@ -147,17 +153,17 @@ def measure(
     runs: Sequence[tuple[Column, Scores]],
     k: int,
     truth: Truth | None = None,
-    leave_out: int | None = None,
+    query_file: int | None = None,
 ) -> Comparison:
     """Compares columns by their scores of all images, and sets their hits and quality.
 
     The ranked images are those that every column scored, so that ranks are comparable, without the
-    query image `leave_out`, which would always win. Equal scores are ordered by id. Raises
+    query image `query_file`, which would always win. Equal scores are ordered by id. Raises
     ValueError if no image is left to rank.
     """
     columns, scores = zip(*runs, strict=True)
     ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) sorted ids of files
-    ids = ids[ids != leave_out]
+    ids = ids[ids != query_file]
     if not len(ids):
         raise ValueError("no image is left to rank; add images to the gallery")
     rows = [(s, np.intersect1d(s.ids, ids, return_indices=True)[1]) for s in scores]

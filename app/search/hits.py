@@ -14,9 +14,9 @@ from PIL import Image
 from pydantic import BaseModel
 
 _SIDE = 16  # rows and columns of a fingerprint
-# near-duplicates differ at most by these colour values (0 to 255): on average, and in any cell
-_MAX_MEAN, _MAX_ANY = 4.0, 24.0
-_MAX_RATIO = 0.02  # and by this relative difference of width / height
+# the largest differences of near-duplicates: of colour values (0 to 255), on average and in any
+# cell, and the relative difference of width / height
+_MEAN_DIFFERENCE, _CELL_DIFFERENCE, _RATIO_DIFFERENCE = 4.0, 24.0, 0.02
 
 
 class Hit(BaseModel):
@@ -25,18 +25,18 @@ class Hit(BaseModel):
     image_id: int  # the id in the collection; for frames of clips, see `Clips.image`
     file: str = ""  # the path relative to the collection
     score: float  # the method's score, higher is better
-    view: int | None = None  # the winning image view; None for several methods or different winners
+    view: int | None = None  # the winning image view; None if methods or terms have different ones
     rank: int  # 1 for the best
     seconds: float | None = None  # the time of the frame in its clip; None for a still image
-    frame: int | None = None  # the frame's number in the clip, from 0; None for a still image
+    frame: int | None = None  # the index of the frame in its clip; None for a still image
     captions: list[str] = []
     objects: list[Any] = []  # names of the objects in the image, if known
-    satisfies: bool | None = None  # whether the image is right; None if the query is no caption
-    probability: float | None = None  # of satisfying the query, if the method is calibrated
-    width: int | None = None  # of the thumbnail in pixels, if requested
-    height: int | None = None
+    satisfies: bool | None = None  # whether the image is right; None if the query is not a caption
+    probability: float | None = None  # that the image satisfies the query, if it can be estimated
+    width: int | None = None  # width of the thumbnail in pixels, if requested
+    height: int | None = None  # height of the thumbnail in pixels, if requested
     alike: int | None = None  # rank of the first hit that looks nearly the same, if requested
-    before: int | None = None  # rank with unweighted views, from `lens`
+    before: int | None = None  # rank without weights of views, set by `lens`
 
 
 class Caption(BaseModel):
@@ -50,7 +50,7 @@ class Caption(BaseModel):
 
 
 class Unknown(BaseModel):
-    """A word that the pack lacks."""
+    """A word of a query that the pack does not know."""
 
     word: str  # as typed
     nearest: list[str]  # known words that are spelled similarly, if no word replaces this word
@@ -60,7 +60,7 @@ class Unknown(BaseModel):
 class QueryTerm(BaseModel):
     """A term of a query."""
 
-    words: str  # empty for an image
+    words: str  # the words of the term; empty for an image
     weight: float
     count: int | None = None  # in explanations, the term's number of `words`; 0 for an image
 
@@ -77,24 +77,25 @@ class Answer(Timed):
     query: str = ""  # the words of the question
     read_as: str = ""  # a description of the terms
     method: str
-    k: int
-    filters: dict[str, list[str]] = {}
-    searched: int  # number of images ranked
+    k: int  # the requested number of hits
+    filters: dict[str, list[str]] = {}  # values by fact
+    searched: int  # number of ranked images
     terms: list[QueryTerm] = []
-    exact: bool  # whether the hits are certainly the best
-    matches: bool | None  # whether any image satisfies the query; None if the pack cannot tell
-    # whether the query image differs from the training images; None without one, or if unknown
+    exact: bool  # whether the hits are guaranteed to have the highest scores
+    matches: bool | None  # whether any image satisfies the query; None if this cannot be estimated
+    # whether the query image differs from the training images; None without a query image, or if
+    # the pack does not describe its training images
     unfamiliar: bool | None = None
     unknown: list[Unknown] = []
     unsupported: list[str] = []  # aspects that no method of the pack supports: "sides", "negation"
     remark: str
     hits: list[Hit]
     captions: list[Caption]
-    images: list[Hit] = []  # the hits again, for an uploaded query image
+    images: list[Hit] = []  # equal to `hits` for an uploaded query image, otherwise empty
 
 
 def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
-    """Sets `width`, `height` and `alike` of hits; `thumbnails` has paths by image id."""
+    """Sets `width`, `height` and `alike` of hits; `thumbnails` maps image ids to paths."""
     visible = [hit for hit in hits if hit.image_id in thumbnails]
     firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
     for hit, first in zip(visible, firsts, strict=True):
@@ -103,7 +104,7 @@ def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
 
 
 def add_size(hit: Hit, thumbnails: Mapping[int, Path]) -> None:
-    """Sets the size of a hit's thumbnail, if the thumbnail exists and can be read."""
+    """Sets `width` and `height` of a hit, if its thumbnail exists and can be read."""
     with suppress(OSError, KeyError):
         hit.width, hit.height = image_size(thumbnails[hit.image_id])
 
@@ -127,18 +128,18 @@ def image_size(thumbnail: Path) -> tuple[int, int]:
         return image.size
 
 
-def first_alike(prints: Sequence[np.ndarray]) -> list[int]:
-    """Returns for each of n fingerprints the index of the first similar one, or its own index.
+def first_alike(fingerprints: Sequence[np.ndarray]) -> list[int]:
+    """Returns the index of the first similar fingerprint for each of n fingerprints, or its own.
 
     A fingerprint is compared only with the first of each group, so that a chain of small changes
     does not join different images.
     """
-    firsts, result, table = list[int](), list[int](), np.array(prints)  # (n, 1 + 16 * 16 * 3)
+    firsts, result, table = list[int](), list[int](), np.array(fingerprints)  # (n, 1 + 16 * 16 * 3)
     for index, row in enumerate(table):
         differences = np.abs(table[firsts] - row)
-        is_same = differences[:, 0] <= _MAX_RATIO * row[0]
-        is_same &= differences[:, 1:].mean(axis=1) <= _MAX_MEAN
-        is_same &= differences[:, 1:].max(axis=1, initial=0) <= _MAX_ANY
+        is_same = differences[:, 0] <= _RATIO_DIFFERENCE * row[0]
+        is_same &= differences[:, 1:].mean(axis=1) <= _MEAN_DIFFERENCE
+        is_same &= differences[:, 1:].max(axis=1, initial=0) <= _CELL_DIFFERENCE
         first = firsts[int(is_same.argmax())] if is_same.any() else index
         firsts += [index] if first == index else []
         result.append(first)

@@ -26,9 +26,9 @@ from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage, delete_old_thumbnails
 from polyview.app.refusal import Refusal
 from polyview.app.search.clips import Scores, best_frames, best_of_files, nearest_frame
+from polyview.app.search.computations import Computations
 from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
-from polyview.app.search.readings import Readings
-from polyview.app.search.word_forms import read_word, reword
+from polyview.app.search.word_forms import find_replacement, reword
 from polyview.export.pack.calibration import TENTH
 from polyview.export.runtime import Runtime
 from polyview.export.texts import Tokens
@@ -37,11 +37,11 @@ from polyview.models.evidence import Parts
 from polyview.models.views import pad_sets
 
 MAX_HITS = 1000
-_PATIENCE = 20.0  # seconds a query waits for the first images, or for all captions
-_BRIEF = 2.0  # seconds a query waits for the remaining images
-_AHEAD = 1000  # number of thumbnails made in advance
+_WAIT_SECONDS = 20.0  # time that a query waits for the first images, or for all captions
+_SHORT_WAIT_SECONDS = 2.0  # time that a query waits for the remaining images
+_MAX_PREPARED = 1000  # thumbnails that are made before they are requested
 _THUMBNAIL_THREADS = 4
-_MAX_UNKNOWN = 5  # unknown words in an answer
+_MAX_UNKNOWN = 5  # unknown words that an answer lists
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 Images = Sequence[int] | Image.Image  # ids of images of the collection, or a decoded image
 Subject = str | Images  # a text or images
@@ -54,9 +54,9 @@ class Term:
     """A term of a query: words or an image."""
 
     words: str = ""  # a sentence; empty for an image
-    image: CollectionImage | Image.Image | None = None  # of a collection, or decoded; None: words
+    image: CollectionImage | Image.Image | None = None  # None for words
     weight: float = 1.0  # factor of the term's scores; negative to subtract them
-    name: str = "image"  # describes the image to people
+    name: str = "image"  # display name of the image
 
 
 def combine_terms(terms: Sequence[Term]) -> list[Term]:
@@ -75,7 +75,7 @@ def combine_terms(terms: Sequence[Term]) -> list[Term]:
     return [term for term in sums.values() if abs(term.weight) > 1e-9]  # 0 up to rounding
 
 
-def single(query: Query) -> tuple[str, Views] | None:
+def single_term(query: Query) -> tuple[str, Views] | None:
     """Returns method and views of a query of one method and one term of weight 1; else None."""
     (name, terms), *others = query.items()
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
@@ -88,8 +88,8 @@ class Retriever:
     whose scores are averaged; `name` names a single method. An unknown method or image, and a text
     without a word, raise ValueError.
 
-    `cache` is the folder of thumbnails and encoded views. `galleries`, by method, already contain
-    the images; None to encode the images.
+    `cache` is the folder of thumbnails and encoded views. `galleries` maps each method to a gallery
+    that contains the images; if None, `index` encodes the images.
     """
 
     def __init__(
@@ -100,20 +100,20 @@ class Retriever:
         galleries: Mapping[str, Gallery] | None = None,
     ) -> None:
         self.runtime, self.info, self.collection = runtime, runtime.info, collection
-        # rows and columns of maps
+        # (rows, columns) of maps
         self.grid = runtime.grid if runtime.regions is None else runtime.regions.grid
-        self.reads_sets = runtime.info.image_encoder.frames > 1  # sets of frames of clips
+        self.reads_sets = runtime.info.image_encoder.frames > 1  # reads frames of clips as sets
         self.methods = runtime.methods
         self.index = Index(runtime, collection, cache, galleries)  # `index.start()` fills it
-        self.readings = Readings(self.index)
+        self.computations = Computations(self.index)
 
     def search(
         self,
         terms: Sequence[Term],
         spec: str,
         k: int,
-        only: AbstractSet[int] | None = None,
-        captions: int = 0,
+        file_ids: AbstractSet[int] | None = None,
+        caption_count: int = 0,
     ) -> Answer:
         """Finds the k best images for a query of at least one term; ties are in gallery order.
 
@@ -121,36 +121,37 @@ class Retriever:
         averaged. A hit has a winning view if there is one method and the same view scores best for
         every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
-        k is reduced to `MAX_HITS`. `only` has the ids of the files to rank; None ranks all.
-        `captions` is the number of captions to find as well. Raises ValueError if a term, a method
+        A larger k is reduced to `MAX_HITS`. `file_ids` are the files to rank; None ranks all files.
+        `caption_count` is the number of captions to return. Raises ValueError if a term, a method
         or k is not valid, `Refusal` if nothing is searchable yet.
         """
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")
         with shared_processors(len(self.collection.images)):
             query, k = self._encode_terms(terms, spec), min(k, MAX_HITS)
-            matches, scores = self._best(query, max(k, TENTH), only)
+            matches, scores = self._find_best(query, max(k, TENTH), file_ids)
             gallery = min((self.index.images[name] for name in query), key=len)
             ids = gallery.ids()
-            ids = ids[self._among(ids, only)]
-            pair, judgement = single(query), None
-            caveat = gallery.caveat(only) if pair else ""
+            ids = ids[self._select(ids, file_ids)]
+            pair, judgement = single_term(query), None
+            caveat = gallery.caveat(file_ids) if pair else ""
             calibration = pair and self.info.methods[pair[0]].calibration
             if pair and calibration and (sentence := combine_terms(terms)[0].words):
                 if scores is None:
-                    scores = gallery.sample_scores(pair[1], None if only is None else ids)
+                    scores = gallery.sample_scores(pair[1], None if file_ids is None else ids)
                 best, tokens = np.array([match.score for match in matches]), self.tokenize(sentence)
                 judgement = calibration.judge_answer(
                     best, subsample(scores), len(ids), tokens.words, tokens.unknown
                 )
-            image_ids = self.moments([match.id for match in matches[:k]], terms, spec)
+            image_ids = self.find_best_frames([match.id for match in matches[:k]], terms, spec)
             hits = []
             for i, image_id in enumerate(image_ids):
                 hit = self.hit(image_id, matches[i].score, matches[i].view, i + 1)
                 hit.probability = judgement and judgement.hits[i]
                 hits.append(hit)
-            texts = self.collection.captions
-            best_texts = self._best(query, captions, texts=True)[0] if captions and texts else []
+            texts, best_texts = self.collection.captions, list[Match]()
+            if caption_count and texts:
+                best_texts, _ = self._find_best(query, caption_count, search_captions=True)
             return Answer(
                 method=spec,
                 k=k,
@@ -166,13 +167,14 @@ class Retriever:
             )
 
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
-        """Scores all searchable files for a query, in gallery order; 0 if the terms cancel out."""
+        """Scores all searchable files, in gallery order; scores are 0 if the terms cancel out."""
         scores = self._scores(self._encode_terms(terms, spec))
         return best_of_files(scores, self.index.files) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
-        """Scores the indexed frames of a clip, or the first frames of its windows, in time order.
+        """Scores the indexed frames of a clip, in time order.
 
+        A pack that reads sets scores windows; a hit then has the first frame of its window.
         `image_id` is any frame of the clip; the result is empty for a still image.
         """
         self.image(image_id)  # raises ValueError for an unknown id
@@ -182,16 +184,16 @@ class Retriever:
         return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
 
     def views(self, subject: Subject, name: str, attention: bool = False) -> Views:
-        """Encodes a text or n images to views (n, V, D), with their attention if requested."""
+        """Encodes a text (n = 1) or n images to views (n, V, D), with attention if requested."""
         if isinstance(subject, str):
-            return self.runtime.text_views([self.reworded(subject)], name, attention)
+            return self.runtime.text_views([self.reword(subject)], name, attention)
         features, mask = self._features(subject, name)
         return self.runtime.image_views(features, name, attention, mask)
 
     def parts(self, subject: Subject, name: str) -> Parts:
-        """Splits views over words or cells; raises ValueError if the score cannot be split."""
+        """Splits views over words or cells; raises ValueError if the method does not support it."""
         if isinstance(subject, str):
-            return self.runtime.text_parts([self.reworded(subject)], name)
+            return self.runtime.text_parts([self.reword(subject)], name)
         features, mask = self._features(subject, name)
         return self.runtime.image_parts(features, name, mask)
 
@@ -205,7 +207,9 @@ class Retriever:
         return [nearest_frame(self.index, term.image)]
 
     @torch.inference_mode()
-    def moments(self, image_ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
+    def find_best_frames(
+        self, image_ids: Sequence[int], terms: Sequence[Term], spec: str
+    ) -> list[int]:
         """Replaces windows of clips by their frames from `best_frames`, if scores can be split."""
         if self.reads_sets and self.index.clips:
             with suppress(ValueError):  # the score cannot be split
@@ -223,29 +227,30 @@ class Retriever:
 
     def tokenize(self, text: str) -> Tokens:
         """Splits a text into tokens, after its unknown words are replaced."""
-        return self.runtime.reader.read(self.reworded(text))
+        return self.runtime.reader.read(self.reword(text))
 
-    def reworded(self, text: str) -> str:
-        """Replaces unknown words of a text by the known words that `read_word` suggests."""
+    def reword(self, text: str) -> str:
+        """Replaces unknown words of a text by the known words that `find_replacement` suggests."""
         tokens, text = self.runtime.reader.read(text), text.strip()
         return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
 
     def unknown_words(self, *texts: str) -> dict[str, str | None]:
-        """Maps the first few unknown words of texts, as typed, to the words that replace them."""
+        """Maps unknown words of texts, at most `_MAX_UNKNOWN`, to their replacements or None."""
         typed = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
         words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
-        return {word: read_word(word, self.runtime.reader.known) for word in words[:_MAX_UNKNOWN]}
+        known = self.runtime.reader.known
+        return {word: find_replacement(word, known) for word in words[:_MAX_UNKNOWN]}
 
     def relevant_files(self, terms: Sequence[Term]) -> frozenset[int]:
-        """Returns the ids of the right files if the query is, word for word, a caption."""
+        """Returns the ids of the right files of a query that equals a caption, word for word."""
         is_sentence = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
         words = " ".join(terms[0].words.split()) if is_sentence else ""
         return self.collection.relevant.get(words, frozenset())
 
     def distinct_images(self) -> Sequence[CollectionImage]:
         """Returns the images of the collection without duplicates and unreadable files."""
-        left_out = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
-        return [image for image in self.collection.images if image.file not in left_out]
+        skipped = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
+        return [image for image in self.collection.images if image.file not in skipped]
 
     def image(self, image_id: int) -> CollectionImage:
         """Returns an image of the collection: a file or a frame of a clip."""
@@ -284,15 +289,15 @@ class Retriever:
         return paths
 
     def make_thumbnails(self) -> None:
-        """Makes thumbnails and fingerprints of the first images, once the galleries are filled."""
+        """Waits for all captions; makes thumbnails of the first images and deletes old ones."""
         self.index.captions_done.wait()
-        for image in self.distinct_images()[:_AHEAD]:
+        for image in self.distinct_images()[:_MAX_PREPARED]:
             with suppress(ValueError, OSError):  # answers work without thumbnails
                 fingerprint(self.thumbnail(image.image_id))
         delete_old_thumbnails(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method of an ensemble, a query image once per encoder."""
+        """Encodes a query with each method; encodes an uploaded image once per encoder."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
 
@@ -311,18 +316,18 @@ class Retriever:
         }
 
     def _features(self, images: Images, name: str) -> tuple[Tensor, Tensor | None]:
-        """Returns features (n, N, d) and mask (n, N) of images; no mask for a decoded image."""
+        """Returns features (n, N, d) and mask (n, N) of images; None as mask of a decoded image."""
         if isinstance(images, Image.Image):
             return self.runtime.image_features([images], name), None
         sets = [self.index.clips.window_of(image_id) for image_id in images]
         features = self.index.features(chain(*sets), name)
         return pad_sets([torch.cat([features[i] for i in frames]) for frames in sets])
 
-    def _scores(self, query: Query, texts: bool = False) -> Scores:
+    def _scores(self, query: Query, search_captions: bool = False) -> Scores:
         """Scores all searchable images or captions; each frame of a clip is an image."""
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
-            gallery = self._filled_gallery(name, texts)
+            gallery = self._wait_for_gallery(name, search_captions)
             if not terms:
                 ids = gallery.ids()
                 pairs.append((ids, np.zeros(len(ids), np.float32)))
@@ -336,50 +341,55 @@ class Retriever:
             pairs = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in pairs]
         return Scores(ids, reduce(np.add, [values for _, values in pairs]), ids)
 
-    def _best(
-        self, query: Query, k: int, only: AbstractSet[int] | None = None, texts: bool = False
+    def _find_best(
+        self,
+        query: Query,
+        k: int,
+        file_ids: AbstractSet[int] | None = None,
+        search_captions: bool = False,
     ) -> tuple[list[Match], np.ndarray | None]:
-        """Finds the k best images, or captions if `texts`; a clip is found by its best frame.
+        """Finds the k best images or captions; a clip ranks by its best frame and counts once.
 
         Also returns the scores (n,) of all candidates, or None if they were not computed.
         """
-        if pair := single(query):
-            gallery = self._filled_gallery(pair[0], texts)
-            if texts:
+        if pair := single_term(query):
+            gallery = self._wait_for_gallery(pair[0], search_captions)
+            if search_captions:
                 return gallery.search(pair[1], k), None
             if not gallery.local or len(gallery) > SAMPLED:
-                return gallery.search_files(pair[1], k, only, self.index.files), None
-        ids, values, _ = self._scores(query, texts)
-        selection = self._among(ids, only)
+                return gallery.search_files(pair[1], k, file_ids, self.index.files), None
+        ids, values, _ = self._scores(query, search_captions)
+        selection = self._select(ids, file_ids)
         ids, values = ids[selection], values[selection]
         order = np.argsort(-values, kind="stable")
-        if self.index.clips and not texts:
-            _, first = np.unique(ids[order] % self.index.files, return_index=True)
-            order = order[np.sort(first)]
+        if self.index.clips and not search_captions:
+            _, first_rows = np.unique(ids[order] % self.index.files, return_index=True)
+            order = order[np.sort(first_rows)]
         order = order[:k]
         views: list[int | None] = [None] * len(order)
         (name, terms), *others = query.items()
-        if len(order) and terms and not (others or texts):
+        if len(order) and terms and not (others or search_captions):
             views = self.index.images[name].winners(ids[order], [view for _, view in terms])
         triples = zip(ids[order].tolist(), values[order].tolist(), views, strict=True)
         return [Match(*triple) for triple in triples], values
 
-    def _among(self, ids: np.ndarray, only: AbstractSet[int] | None) -> np.ndarray | slice:
-        """Selects the ids (n,) whose files are in `only`; None selects all."""
-        return slice(None) if only is None else np.isin(ids % self.index.files, list(only))
+    def _select(self, ids: np.ndarray, file_ids: AbstractSet[int] | None) -> np.ndarray | slice:
+        """Returns a mask (n,) of the ids (n,) whose files are in `file_ids`; None selects all."""
+        return slice(None) if file_ids is None else np.isin(ids % self.index.files, list(file_ids))
 
-    def _filled_gallery(self, name: str, texts: bool) -> Gallery:
+    def _wait_for_gallery(self, name: str, search_captions: bool) -> Gallery:
         """Waits for a gallery of images or captions; raises `Refusal` if it stays empty."""
-        index, end = self.index, time.monotonic() + _PATIENCE
+        index, end = self.index, time.monotonic() + _WAIT_SECONDS
         gallery, done = index.images[name], index.images_done
-        if texts:
+        if search_captions:
             gallery, done = index.captions[name], index.captions_done
-        done.wait(_PATIENCE if texts else _BRIEF)
+        done.wait(_WAIT_SECONDS if search_captions else _SHORT_WAIT_SECONDS)
         while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
             pass
         if len(gallery):
             return gallery
         if done.is_set():
-            raise Refusal(503, f"there is nothing to search ({index.progress})")
+            message = f"there is nothing to search ({index.progress}); add images or resume reading"
+            raise Refusal(503, message, 5)
         message = f"nothing is searchable yet ({index.progress}); try again in a moment"
         raise Refusal(503, message, 5)

@@ -13,9 +13,9 @@ from pathlib import Path
 from polyview.export.pack.calibration import SMALL_WORDS
 from polyview.export.texts import Tokens
 
-_MIN_LETTERS = 3  # of a word, and of a verb's stem: "king" is no form of "k"
-_MAX_LETTERS = 30  # of a word
-_NO_PLURALS = {"news", "means", "goods"}  # they do not derive from "new", "mean", "good"
+_MIN_LETTERS = 3  # letters of a word and of a verb's stem: "king" is not a form of "k"
+_MAX_LETTERS = 30  # letters of a word
+_NOT_PLURAL = {"news", "means", "goods"}  # words that do not derive from "new", "mean", "good"
 _PLURALS = (
     ("men", "man"), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ses", "s"), ("xes", "x"),
     ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"), ("s", ""),
@@ -26,24 +26,24 @@ _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")
 
 def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
     """Replaces the unknown words of a text by known words; `tokens` are the text's tokens."""
-    parts, end_of_last = list[str](), 0
+    pieces, last_end = list[str](), 0
     for index, original in tokens.unknown.items():
-        if word := read_word(original, known):
+        if word := find_replacement(original, known):
             start, end = tokens.spans[index]
-            parts += [text[end_of_last:start], word]
-            end_of_last = end
-    return "".join([*parts, text[end_of_last:]])
+            pieces += [text[last_end:start], word]
+            last_end = end
+    return "".join([*pieces, text[last_end:]])
 
 
-def read_word(word: str, known: frozenset[str]) -> str | None:
-    """Returns the known word that replaces an unknown word; None if there is none.
+def find_replacement(word: str, known: frozenset[str]) -> str | None:
+    """Returns the known word that replaces an unknown word; None if no known word is related.
 
     >>> known = frozenset("dogs dog run cat bike riding leaf sofas man".split())
-    >>> [read_word(word, known) for word in ("Leaves", "running", "bikes", "rides", "men")]
+    >>> [find_replacement(word, known) for word in ("Leaves", "running", "bikes", "rides", "men")]
     ['leaf', 'run', 'bike', 'riding', 'man']
-    >>> [read_word(word, known) for word in ("puppies", "puppy", "kittens", "couches")]
+    >>> [find_replacement(word, known) for word in ("puppies", "puppy", "kittens", "couches")]
     ['dogs', 'dog', 'cat', 'sofas']
-    >>> [read_word(word, known) for word in ("zebra", "cute", "x" * 1000, "dog's", "7")]
+    >>> [find_replacement(word, known) for word in ("zebra", "cute", "x" * 1000, "dog's", "7")]
     [None, None, None, None, None]
     """
     word = word.lower()
@@ -52,13 +52,13 @@ def read_word(word: str, known: frozenset[str]) -> str | None:
     # prefer a word with the same ending: "cats" rather than "cat" for "kittens"
     ending = next((end for end in ("ing", "ed", "s") if word.endswith(end)), "")
     for base in (*_bases(word), *_synonyms(word)):
-        if words := _by_base(known).get(base):
+        if words := _words_by_base(known).get(base):
             return min(words, key=lambda each: (not each.endswith(ending), len(each), each))
     return None
 
 
 @cache
-def _by_base(known: frozenset[str]) -> dict[str, list[str]]:
+def _words_by_base(known: frozenset[str]) -> dict[str, list[str]]:
     """Maps each base word to the known words that may derive from it."""
     words: dict[str, list[str]] = {}
     for word in known - SMALL_WORDS:
@@ -69,14 +69,14 @@ def _by_base(known: frozenset[str]) -> dict[str, list[str]]:
 
 @cache
 def _groups(name: str) -> list[list[str]]:
-    """Returns the groups of words, one a line, in a section of words.txt."""
+    """Returns the groups of words in a section of words.txt, which has a group on each line."""
     text = Path(__file__).with_name("words.txt").read_text("utf-8")
     section = text.partition(f"[{name}]")[2].partition("[")[0]
     return [line.split() for line in section.splitlines()[1:] if line]
 
 
 def _synonyms(word: str) -> Iterator[str]:
-    """Yields the synonyms of a word and more general words, with their base words."""
+    """Yields synonyms of a word and more general words, each followed by its base words."""
     for base in (word, *_bases(word)):
         names = [name for group in _groups("synonyms") if base in group for name in group]
         names += [name for name, *kinds in _groups("kinds") if base in kinds]
@@ -93,7 +93,7 @@ def _bases(word: str) -> list[str]:
     ['run', 'fall', 'hike', 'carry', 'news']
     """
     bases = [base for base, *others in _groups("irregular") if word in others]
-    if not word.endswith("ss") and word not in _NO_PLURALS:
+    if not word.endswith("ss") and word not in _NOT_PLURAL:
         bases += [word.removesuffix(end) + base for end, base in _PLURALS if word.endswith(end)]
     for ending in ("ing", "ed"):
         stem = word.removesuffix(ending)

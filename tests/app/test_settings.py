@@ -17,7 +17,7 @@ def test_wrong_options(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, sentence in {
         ("--port", "0"): "--port must be 1 to 65535, not 0",
         ("--port", "70000"): "--port must be 1 to 65535, not 70000",
-        ("--gallery", "/no/such/folder"): "--gallery /no/such/folder is not a folder",
+        ("--gallery", "/no/such/folder"): "--gallery /no/such/folder does not exist",
         ("--pack", " "): "--pack is empty",
         ("--allow-host", "http://x"): '--allow-host "http://x" is not a host name',
     }.items():

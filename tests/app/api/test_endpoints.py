@@ -174,6 +174,8 @@ def test_a_pack_is_checked_once(many_retriever: Retriever, monkeypatch: pytest.M
     first = collections.check_pack(many_retriever, "vsepp")
     monkeypatch.setattr(collections, "check_preprocessing", None)
     assert collections.check_pack(many_retriever, "vsepp") == first
+    with pytest.raises(ValueError, match="names 2 methods; choose one of them"):
+        collections.check_pack(many_retriever, "vsepp+mvam")
 
 
 def test_an_image_is_the_body(private: Server) -> None:

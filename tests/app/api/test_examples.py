@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from polyview.app.api.examples import Curated, Example, algebra, curated, curated_file, sentences
-from polyview.app.api.mistakes import captions_of, read_ranks
+from polyview.app.api.mistakes import load_captions, rank_in_background
 from polyview.app.api.search import parse, unsupported_aspects
 from polyview.app.gallery.scan import from_folder, from_pack
 from polyview.app.search.comparison import compare
@@ -36,14 +36,14 @@ def choose_examples(retriever: Retriever) -> list[Example]:
     their ranks. The aspects that captions describe have equal shares if possible, and no two
     examples share an image.
     """
-    unique = {caption.text: caption for caption in captions_of(retriever)}
+    unique = {caption.text: caption for caption in load_captions(retriever)}
     captions = [
         caption
         for text, caption in unique.items()
         if parse(text) == [Term(text)] and not unsupported_aspects(retriever.info, text)
         if len(text) <= LONGEST
     ]
-    results = until(lambda: read_ranks(retriever, captions, (), "curated").result, 3600)
+    results = until(lambda: rank_in_background(retriever, captions, (), "curated").result, 3600)
     names = [*retriever.methods]
     ranks = np.stack([results[name][0] for name in names])  # (methods, captions)
     won = dict[str, list[int]]()  # by method, the captions that it alone ranks first; best first

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from polyview.app.access import client_name
-from polyview.app.api.mistakes import add_queries, captions_of, file_scores, read_ranks
+from polyview.app.api.mistakes import add_queries, file_scores, load_captions, rank_in_background
 from polyview.app.gallery.index import Gallery
 from polyview.app.refusal import Refusal
-from polyview.app.search.readings import Reading, Readings
+from polyview.app.search.computations import Computation, Computations
 from polyview.app.search.retriever import Retriever, Term
 from polyview.export import mistakes as ranking
 from polyview.export.mistakes import Caption
@@ -28,13 +28,13 @@ def finished(
     retriever: Retriever, captions: list[Caption], specs: list[str], queries: str = ""
 ) -> dict[str, np.ndarray]:
     """Waits for the ranks of all captions, by method."""
-    return dict(until(lambda: read_ranks(retriever, captions, specs, queries).result))
+    return dict(until(lambda: rank_in_background(retriever, captions, specs, queries).result))
 
 
 def test_ranks_by_brute_force(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "PART_BYTES", 2**10)  # several parts
     retriever, matrices = many_retriever, dict[str, np.ndarray]()
-    captions = captions_of(retriever)
+    captions = load_captions(retriever)
     with torch.inference_mode():
         for name in retriever.methods:
             gallery = retriever.gallery(name)
@@ -71,7 +71,7 @@ def test_a_clip_ranks_by_its_best_frame() -> None:
 def test_ranks_are_stored(many_pack: Path, tmp_path: Path) -> None:
     runtime, spec = Runtime.load(many_pack, "cpu"), "vse_infty+mv_vse"
     retriever = filled(runtime, many_pack, tmp_path)
-    captions = captions_of(retriever)
+    captions = load_captions(retriever)
     first = finished(retriever, captions, [spec])
     assert set(first) == {*runtime.methods, spec}
     (file,) = tmp_path.rglob("gallery.sqlite")
@@ -86,12 +86,12 @@ def test_ranks_are_stored(many_pack: Path, tmp_path: Path) -> None:
 
 
 def test_each_client_has_one_unfinished_computation(many_retriever: Retriever) -> None:
-    readings, go_on = Readings(many_retriever.index), threading.Event()
+    computations, go_on = Computations(many_retriever.index), threading.Event()
 
-    def compute(client: str, key: str) -> Reading:
+    def compute(client: str, key: str) -> Computation:
         token = client_name.set(client)
         try:
-            return readings.compute(key, lambda _: go_on.wait(60), "it failed")
+            return computations.compute(key, lambda _: go_on.wait(60), "it failed")
         finally:
             client_name.reset(token)
 
@@ -100,37 +100,37 @@ def test_each_client_has_one_unfinished_computation(many_retriever: Retriever) -
         assert compute("client 0", "key 0") is first[0]
         for client in ("client 0", "client 32"):  # its own limit, and that of all clients
             assert compute(client, "another key").progress == "waits for other computations"
-        assert len(readings) == 32
+        assert len(computations) == 32
     finally:
         go_on.set()
-    until(lambda: all(reading.result for reading in first))
+    until(lambda: all(computation.result for computation in first))
     until(lambda: compute("client 0", "another key").result)
 
 
-def test_a_key_is_computed_once_and_few_readings_are_stored(many_retriever: Retriever) -> None:
-    readings, calls = Readings(many_retriever.index), list[int]()
+def test_a_key_is_computed_once_and_few_computations_are_stored(many_retriever: Retriever) -> None:
+    computations, calls = Computations(many_retriever.index), list[int]()
 
-    def work(_: Reading) -> int:
+    def work(_: Computation) -> int:
         calls.append(1)
         return len(calls)
 
     with ThreadPoolExecutor(8) as pool:
-        states = [*pool.map(lambda _: readings.compute("key", work, "it failed"), range(8))]
+        states = [*pool.map(lambda _: computations.compute("key", work, "it failed"), range(8))]
     assert all(state is states[0] for state in states)
     until(lambda: states[0].result)
     assert calls == [1]
     for key in range(500):
-        readings.keep(key, Reading(key))
-    with ThreadPoolExecutor(1) as pool, readings._lock:  # other threads wait
-        assert not wait([pool.submit(readings.keep, "key", Reading(1))], 0.2).done
-    assert len(readings) == 32
+        computations.store(key, Computation(key))
+    with ThreadPoolExecutor(1) as pool, computations._lock:  # other threads wait
+        assert not wait([pool.submit(computations.store, "key", Computation(1))], 0.2).done
+    assert len(computations) == 32
 
 
 def test_a_file_of_queries(many_retriever: Retriever) -> None:
     file = many_retriever.collection.images[3].file
     content = f'query,image,kind\n"a bar, red",{file},shape\n"a bar, red",5,shape\na circle,2,shape'
     key = add_queries(many_retriever, content.encode()).queries
-    captions = captions_of(many_retriever, key)
+    captions = load_captions(many_retriever, key)
     assert captions == [("a bar, red", (3, 5), "shape"), ("a circle", (2,), "shape")]
     rank, *_ = finished(many_retriever, captions, [], key)["mv_vse"]
     scores = many_retriever.scores([Term("a circle")], "mv_vse").values
@@ -138,15 +138,15 @@ def test_a_file_of_queries(many_retriever: Retriever) -> None:
     for number in range(40):
         add_queries(many_retriever, f"a dog,{number % 24}{' ' * number}".encode())
     with pytest.raises(Refusal, match="no longer stored"):
-        captions_of(many_retriever, key)
+        load_captions(many_retriever, key)
     key = add_queries(many_retriever, b"a dog,1\na dog,2\n" * 50_000).queries  # in linear time
-    assert captions_of(many_retriever, key) == [("a dog", (1, 2), "")]
+    assert load_captions(many_retriever, key) == [("a dog", (1, 2), "")]
     for wrong, sentence in (
         (b"", "0 queries"),
         (b"a dog,nowhere.png", "line 1 must name a query and an image"),
         (b"a dog,1\n,2", "line 2"),
         (b"\xff\xfe", "line 1"),
-        (b"a" * 200_000, "not a CSV file"),
+        (b"a" * 200_000, "not valid CSV"),
         (b"".join(b"%d,1\n" % number for number in range(5001)), "more than 5,000 queries"),
     ):
         with pytest.raises(ValueError, match=sentence):

@@ -73,7 +73,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that few requests reach."""
     for name, value in {"BURST": BURST, "RATE": 0.5, "MAX_OPEN": 6}.items():
         monkeypatch.setattr(access, name, value)
-    monkeypatch.setattr(gradio_queue, "MAX_UNFETCHED_EACH", 3)
+    monkeypatch.setattr(gradio_queue, "MAX_UNFETCHED_PER_CLIENT", 3)
 
 
 def client(server: Server, address: str) -> httpx.Client:
@@ -221,17 +221,17 @@ def test_slow_uploads_refusals_and_mcp_clients_hold_no_slot(server: Server) -> N
     accepts = {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "127.0.4.2"}
     with ExitStack() as stack:
         visitor = stack.enter_context(client(server, "127.0.4.2"))
-        for _ in range(access.MAX_TOGETHER):
+        for _ in range(access.MAX_CONCURRENT):
             refused(visitor.post("/api/v1/search", content=b"{"), 400)
             line = socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.4.2", 0))
             stack.enter_context(line).sendall(f"{head}\r\n\r\n".encode())
         assert visitor.get("/api/v1/packs").status_code == 200
         # an MCP client behind a proxy: Gradio copies its headers to an internal request
         proxy = stack.enter_context(client(server, "127.0.0.99"))
-        pool = stack.enter_context(ThreadPoolExecutor(access.MAX_TOGETHER + 1))
+        pool = stack.enter_context(ThreadPoolExecutor(access.MAX_CONCURRENT + 1))
         sent = [
             pool.submit(proxy.post, "/gradio_api/mcp/", json=request, headers=accepts)
-            for _ in range(access.MAX_TOGETHER + 1)
+            for _ in range(access.MAX_CONCURRENT + 1)
         ]
         texts = [each.result().text for each in sent]
         assert not [text for text in texts if '"isError":false' not in text]
@@ -268,7 +268,7 @@ def test_unfetched_answers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unfetched_answers_are_bounded_for_each_client(server: Server) -> None:
     body = {"data": ["a red circle"], "session_hash": "s" * 11}
     with client(server, "127.0.2.1") as line, client(server, "127.0.2.2") as other:
-        sent = [line.post(ADDRESS, json=body) for _ in range(gradio_queue.MAX_UNFETCHED_EACH)]
+        sent = [line.post(ADDRESS, json=body) for _ in range(gradio_queue.MAX_UNFETCHED_PER_CLIENT)]
         assert [reply.status_code for reply in sent] == [200] * len(sent)
         assert "were not fetched" in refused(line.post(ADDRESS, json=body), 429)
         assert other.post(ADDRESS, json=body).status_code == 200

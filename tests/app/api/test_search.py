@@ -161,7 +161,7 @@ def test_synonyms_replace_unknown_words(scenes: Retriever) -> None:
     for typed, known_word in READINGS.items():
         assert f"“{typed}” is read as “{known_word}”." in lacking.remark
     assert not known.remark
-    assert scenes.reworded(" Two LABRADORS, on a hill! ") == "Two dogs, on a mountain!"
+    assert scenes.reword(" Two LABRADORS, on a hill! ") == "Two dogs, on a mountain!"
     unknown = scenes.runtime.reader.read(LACKING).unknown
     assert list(unknown.values()) == list(READINGS)  # the words that were typed
     results = ask(scenes, "2: labradors + a hill - a photo")

@@ -12,7 +12,7 @@ from polyview.app.explain import collapse, views
 from polyview.app.explain.views import describe_views, search_weighted
 from polyview.app.gallery.index import Gallery
 from polyview.app.gallery.scan import from_folder
-from polyview.app.search.readings import Reading
+from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 from polyview.models import Method, Views
 from polyview.models.mv_vse import MVVSE, MVVSEConfig
@@ -90,12 +90,12 @@ def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.M
     assert not collapse.is_collapsed(many_retriever, "vse_infty")  # one view
 
 
-def finished(retriever: Retriever, name: str) -> Reading:
+def finished(retriever: Retriever, name: str) -> Computation:
     """Waits for the collapse meter of a method."""
 
-    def ended() -> Reading | None:
-        reading = collapse.measure_in_background(retriever, name)
-        return reading if reading.result or reading.problem else None
+    def ended() -> Computation | None:
+        computation = collapse.measure_in_background(retriever, name)
+        return computation if computation.result or computation.problem else None
 
     return until(ended)
 
@@ -112,8 +112,8 @@ def test_without_captions(many_retriever: Retriever, many_pack: Path, tmp_path: 
 
 def test_failures_are_reported(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collapse, "measure", Mock(side_effect=RuntimeError("out of memory")))
-    reading = finished(many_retriever, "mvam")
-    assert reading.problem == "the views could not be compared: out of memory"
+    computation = finished(many_retriever, "mvam")
+    assert computation.problem == "the views could not be compared: out of memory"
 
 
 TEXT = "a red circle beside a blue bar"

@@ -77,8 +77,9 @@ def test_memory_errors_are_not_stored(
         patch.setattr(images, "to_rgb", Mock(side_effect=MemoryError))
         retriever = Retriever(runtime, from_folder(photos), tmp_path / "cache")
         index = finish(retriever.index)
-    with pytest.raises(Refusal, match="there is nothing to search"):
+    with pytest.raises(Refusal, match="there is nothing to search") as refused:
         find(retriever, "a red circle", "vsepp", 1)
+    assert refused.value.wait == 5
     assert len(index.refused) == 6
     assert all("needs more memory" in refusal.reason for refusal in index.refused)
     assert len(fill(runtime, photos, tmp_path / "cache")) == 6

@@ -77,7 +77,7 @@ def test_moments_show_the_named_object(retriever: Retriever, name: str) -> None:
         assert truth is not None
         entries = [entry for entry in truth.objects if 0 < len(entry.frames) < FRAMES]
         for entry in entries[:1]:
-            (moment,) = retriever.moments([clip], [Term(f"a {entry.name}")], name)
+            (moment,) = retriever.find_best_frames([clip], [Term(f"a {entry.name}")], name)
             right.append(moment // CLIPS in entry.frames)
             chance.append(len(entry.frames) / FRAMES)
     assert len(right) > 45

@@ -108,9 +108,9 @@ def test_a_view_wins_where_all_terms_agree(many_retriever: Retriever) -> None:
 
 def test_an_ensemble_finds_captions(many_retriever: Retriever) -> None:
     image, totals = Term(image=many_retriever.open(3)), Counter[tuple[str, int]]()
-    both = many_retriever.search([image], "vse_infty+mv_vse", 1, captions=5).captions
+    both = many_retriever.search([image], "vse_infty+mv_vse", 1, caption_count=5).captions
     for name in ("vse_infty", "mv_vse"):
-        for hit in many_retriever.search([image], name, 1, captions=1000).captions:
+        for hit in many_retriever.search([image], name, 1, caption_count=1000).captions:
             totals[hit.text, hit.image_id] += hit.score / 2  # type: ignore[assignment]
     best = [score for _, score in totals.most_common(5)]
     assert [hit.score for hit in both] == pytest.approx(best, abs=1e-6)
@@ -119,8 +119,8 @@ def test_an_ensemble_finds_captions(many_retriever: Retriever) -> None:
 
 def test_queries_wait(unread: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as brief:
-        brief.setattr(module, "_PATIENCE", 0.01)
-        brief.setattr(module, "_BRIEF", 0.01)
+        brief.setattr(module, "_WAIT_SECONDS", 0.01)
+        brief.setattr(module, "_SHORT_WAIT_SECONDS", 0.01)
         with pytest.raises(Refusal, match=f"reading images: 0 of {IMAGES}"):
             find(unread, "a bar", "vsepp", 1)
     threading.Timer(0.3, unread.index.start).start()

@@ -9,16 +9,16 @@ from typing import Any
 from polyview.app.access import client_name
 from polyview.app.gallery.indexing import Index
 
-_MAX_READINGS = 32  # stored for each gallery
-_MAX_UNFINISHED = 32  # in the process
-_turn = threading.Lock()  # held by the running computation
-_starting = threading.Lock()  # held while `_unfinished` is checked and extended
+_MAX_STORED = 32  # stored computations of each gallery
+_MAX_UNFINISHED = 32  # unfinished computations in the process
+_running_lock = threading.Lock()  # held by the running computation
+_unfinished_lock = threading.Lock()  # held while `_unfinished` is checked and extended
 _unfinished: list[str] = []  # the client of each unfinished computation, see `client_name`
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Reading:
+class Computation:
     """The state of a long computation."""
 
     result: Any = None  # None while the computation is unfinished
@@ -26,54 +26,56 @@ class Reading:
     problem: str = ""  # the error message of a failed computation
 
 
-class Readings(dict[Hashable, Reading]):
+class Computations(dict[Hashable, Computation]):
     """The long computations over one gallery, by key; the process runs one at a time."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()
         self._index, self._lock = index, threading.RLock()
 
-    def compute(self, key: Hashable, function: Callable[[Reading], Any], failure: str) -> Reading:
+    def compute(
+        self, key: Hashable, function: Callable[[Computation], Any], failure: str
+    ) -> Computation:
         """Starts a computation over the filled gallery, once for each key; returns its state.
 
-        `function` returns the result and may set the reading's `progress`. An error message starts
-        with `failure`. A client of a public app has at most one unfinished computation, so that no
-        client fills the queue; its other computations start at a later call.
+        `function` returns the result and may set `progress`. Error messages start with `failure`.
+        A client of a public app has at most one unfinished computation, so that no client fills
+        the queue; a further computation starts at a later call.
         """
         progress = self._index.progress
         if not progress.finished:
-            return Reading(progress=f"waits for the gallery ({progress})")
+            return Computation(progress=f"waits for the gallery ({progress})")
 
-        def run(reading: Reading) -> None:
+        def run(computation: Computation) -> None:
             try:
-                with _turn:
-                    reading.result = function(reading)
+                with _running_lock:
+                    computation.result = function(computation)
             except Exception as error:  # the page shows the message
                 _log.exception(failure)
-                reading.problem = f"{failure}: {error}"
+                computation.problem = f"{failure}: {error}"
             finally:
                 _unfinished.remove(client)
 
         client = client_name.get()
-        with self._lock, _starting:
+        with self._lock, _unfinished_lock:
             if key not in self:
                 if (client and client in _unfinished) or len(_unfinished) >= _MAX_UNFINISHED:
-                    return Reading(progress="waits for other computations")
+                    return Computation(progress="waits for other computations")
                 _unfinished.append(client)
-                reading = self.keep(key, Reading())
+                computation = self.store(key, Computation())
                 try:
-                    threading.Thread(target=run, args=(reading,), daemon=True).start()
+                    threading.Thread(target=run, args=(computation,), daemon=True).start()
                 except RuntimeError:  # the system has no more threads
                     _unfinished.remove(client)
                     del self[key]
                     raise
             return self[key]
 
-    def keep(self, key: Hashable, reading: Reading) -> Reading:
-        """Stores a reading; removes the oldest finished readings above `_MAX_READINGS`."""
+    def store(self, key: Hashable, computation: Computation) -> Computation:
+        """Stores a computation; removes the oldest finished ones beyond `_MAX_STORED`."""
         with self._lock:
-            self[key] = reading
+            self[key] = computation
             finished = [k for k, r in self.items() if r.problem or r.result is not None]
-            for oldest in finished[: max(0, len(self) - _MAX_READINGS)]:
+            for oldest in finished[: max(0, len(self) - _MAX_STORED)]:
                 self.pop(oldest, None)
-        return reading
+        return computation
