@@ -104,7 +104,7 @@ def over(points: Points, runtime: Runtime, cache: Path) -> Retriever:
 def test_migration_is_stopped_and_repeated(
     runtime: Runtime, photos: Path, points: Points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "_PAGE", 4)
+    monkeypatch.setattr(migrate, "_BATCH", 4)
     add = points.add
     index = finish(Index(runtime, from_folder(photos), tmp_path))
     monkeypatch.setattr(index.encoder, "key", Mock(side_effect=MemoryError))
@@ -125,7 +125,7 @@ def test_migration_is_stopped_and_repeated(
     assert written == 3
     bad, clip = sorted(refused, key=lambda refused: refused.file)
     assert bad.file == "bad.png"
-    assert clip.reason.startswith("moving.gif is a clip, which Qdrant galleries lack")
+    assert clip.reason.startswith("moving.gif is a clip; Qdrant galleries")
     (photos / "2.png").rename(photos / "trip/2.png")
     assert moved(runtime, photos, points, tmp_path)[0] == 1
     distant = over(points, runtime, tmp_path)
