@@ -5,7 +5,7 @@
 
 import * as api from "./api.js";
 import { announce, button, closeMenus, el, icon, menu, nearest, redraw, save, select, toast } from "./dom.js";
-import { Explanation } from "./explanation.js";
+import { Explanation, decimal } from "./explanation.js";
 import { drawSheet, toCsv, toJson } from "./export.js";
 import { canvasOver, captionOf, clock, justify } from "./grid.js";
 import { wordChips } from "./notes.js";
@@ -256,7 +256,7 @@ class Compare {
     const order = "Kendall's tau over the images that either method lists: 1 is the same order, −1 the opposite";
     return [
       table(`Overlap: share of the first ${k} that two methods have in common`, overlap, percent),
-      table(order, tau, (value) => (value === null ? "–" : value.toFixed(2))),
+      table(order, tau, (value) => (value === null ? "–" : decimal(value))),
       el("p.key", {}, "▲3 and ▼2: ranks higher or lower than in the column to the left; new: not listed there."),
       truth && el("p.key", {}, "The query is a caption of the collection: the correct images are known, and marked ✓."),
     ];
@@ -401,8 +401,8 @@ class Compare {
     const sum = explanation.contributions(id)[word];
     small.textContent =
       words.length === 1 && sum !== undefined
-        ? `“${explanation.words[word]}” ${sum.toFixed(2)} of ${own.score.toFixed(2)}`
-        : `score ${own.score.toFixed(2)}`;
+        ? `“${explanation.words[word]}” ${decimal(sum)} of ${decimal(own.score)}`
+        : `score ${decimal(own.score)}`;
     await image.decode().catch(() => {});
     if (this.dockedImage !== id || !image.naturalWidth) return;
     if (words.length) explanation.draw(canvasOver(image, MAP), image, id, words);

@@ -19,8 +19,8 @@ const FUNCTION_WORDS = new Set(
 /** Returns whether a word is a function word. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
-/** A number with two digits, without -0.00. @param {number} value */
-export const decimal = (value) => value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−");
+/** A number with a fixed count of decimal digits and a minus sign; no sign before 0. @param {number} value @param {number} [digits] */
+export const decimal = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 
 /** The chosen words after a click on a word. @param {number[]} chosen @param {number} word @returns {number[]} */
 export const toggled = (chosen, word) =>

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { button, el, icon, redraw, select, toast, toggle } from "./dom.js";
 import { AGAINST, ATTENTION_COLOUR, COLOURS, MAX_VIEWS, attentionOf } from "./evidence.js";
 import { drawAttention, drawEvidence, drawStrip, stretch } from "./evidence.js";
-import { Explanation, toggled } from "./explanation.js";
+import { Explanation, decimal, toggled } from "./explanation.js";
 import { captionOf, clock } from "./grid.js";
 import { describeArray, knobTitle } from "./inside.js";
 import { methodOf } from "./main.js";
@@ -244,14 +244,14 @@ export class Inspect {
       bar.style.background = sums[index] < 0 ? AGAINST : place >= 0 ? COLOURS[place] : "var(--quiet)";
       const choose = () => go({ words: toggled(chosen, index) }, { replace: true });
       const label = el("b", {}, `${explanation.negative[index] ? "− " : ""}${word}`);
-      const sum = el("span.number", {}, sums[index].toFixed(3));
+      const sum = el("span.number", {}, decimal(sums[index], 3));
       return toggle("button.word", `word ${index}`, place >= 0, choose, label, el("span.meter", {}, bar), sum);
     });
     const rest = own.score - sums.reduce((total, value) => total + value, 0);
     return [
       el("h3", {}, "What each word adds to the score"),
       ...rows,
-      Math.abs(rest) > 0.0005 && el("p.caption", {}, `${rest.toFixed(3)} belongs to no word or cell.`),
+      Math.abs(rest) > 0.0005 && el("p.caption", {}, `${decimal(rest, 3)} belongs to no word or cell.`),
       el("p", {}, explanation.sentence(now.image, chosen)),
       el("p.caption", {}, "Choose up to four words. “Evidence against” hatches cells that lower the score."),
       this.#isClip && this.#timeline(now, own, chosen),
@@ -293,7 +293,7 @@ export class Inspect {
       const canvas = el("canvas", { "aria-hidden": "true" });
       this.#drawSmall(canvas, view);
       const best = view === views.winner && views.similarity.length > 1 ? " ★" : "";
-      const number = (score ?? null) !== null && el("small", {}, ` ${score.toFixed(3)}`);
+      const number = (score ?? null) !== null && el("small", {}, ` ${decimal(score, 3)}`);
       const choose = () => go({ view }, { replace: true });
       const label = el("span", {}, `${view + 1}${best}`, number);
       return toggle("button.view", `view ${view}`, view === current, choose, canvas, label);

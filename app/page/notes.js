@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { button, el, icon, redraw, select, toggle } from "./dom.js";
 import { COLOURS } from "./evidence.js";
-import { isFunctionWord, toggled } from "./explanation.js";
+import { decimal, isFunctionWord, toggled } from "./explanation.js";
 import { go, state } from "./state.js";
 
 const NOTICE = "polyview.photos-notice";
@@ -50,7 +50,7 @@ export function wordChips(now, explanation, chosen, id, preview) {
     const choose = () => go({ words: toggled(chosen, index), view: null, plain: false }, { replace: true });
     const label = `${explanation.negative[index] ? "− " : ""}${word}`;
     const chip = toggle("button.chip", `word ${index}`, place >= 0, choose, label);
-    chip.title = `"${word}" adds ${sums[index].toFixed(2)} to the score of this image`;
+    chip.title = `"${word}" adds ${decimal(sums[index])} to the score of this image`;
     chip.onpointerenter = () => preview?.(index);
     chip.onpointerleave = () => preview?.(null);
     const tint = isFunctionWord(word) ? Math.min(0.3, share) : share;
