@@ -109,3 +109,5 @@ def test_a_wrong_step_is_named(name: str, pairs: Path, tmp_path: Path, capsys: P
 def test_a_bundled_pack_passes(pack: str, pairs: Path, capsys: Printed) -> None:
     assert check.main([str(BUNDLED / pack), "--data", str(pairs), "--pairs", "24"]) == 0
     assert "WRONG" not in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="needs 20 images with captions, not -1"):
+        check.main([str(BUNDLED / pack), "--data", str(pairs), "--pairs", "-1"])

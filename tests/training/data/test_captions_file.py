@@ -43,7 +43,7 @@ FORMS = {
     "lines.jsonl": "\n".join(map(json.dumps, LINES)),
     "anything.json": json.dumps({"images": ENTRIES}),
 }
-FORMS["numbers.csv"] = "comment_number," + FORMS["mine.csv"].strip().replace("\n", "\n0,")
+FORMS["numbers.csv"] = ",comment_number," + FORMS["mine.csv"].strip().replace("\n", "\n0,1,")
 
 
 def folder_with(root: Path, name: str, text: str, images: str = "images") -> Path:
