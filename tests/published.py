@@ -54,8 +54,12 @@ def save_image_model(folder: Path, kind: str) -> Path:
 
 def save_bert(folder: Path, kind: str = "bert") -> Path:
     """Saves a network of `TEXT_MODELS` and its tokenizer in the Hub's format."""
+    from transformers import BertTokenizer
+
     name, settings = TEXT_MODELS[kind]
-    tokenizer = word_pieces()
+    vocabulary = {word: i for i, word in enumerate([*BERT_MARKS, *WORDS, "##s"])}
+    tokenizer = BertTokenizer(vocab=vocabulary).backend_tokenizer
+    tokenizer.enable_padding(length=16)  # some published tokenizers pad; packs ignore it
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 16}
     _build(name, {**settings, **sizes}, 3).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -96,9 +100,9 @@ def _save_clip(folder: Path, first: bool, vision: dict[str, Any], seed: int) -> 
         for part, places in (("text", CONTEXT), ("vision", (size // PATCH) ** 2 + 1)):
             weights[f"{part}_model.embeddings.position_ids"] = torch.arange(places)[None]
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        old = dict.fromkeys(("do_resize", "do_center_crop", "do_normalize"), True) | _STATISTICS
+        old: dict[str, Any] = dict.fromkeys(("do_resize", "do_center_crop", "do_normalize"), True)
+        old |= {"feature_extractor_type": "CLIPFeatureExtractor", **_STATISTICS}
         old |= {"crop_size": size, "size": size, "resample": 3}
-        old |= {"feature_extractor_type": "CLIPFeatureExtractor"}
         write(folder / "preprocessor_config.json", old)
         tokenizer.save_pretrained(folder)
         return
@@ -146,16 +150,6 @@ def spread(network: Any) -> Any:
             elif "bias" in name:
                 nn.init.normal_(weight, std=0.1)
     return network.eval()
-
-
-def word_pieces() -> Tokenizer:
-    """Builds BERT's tokenizer with 12 words."""
-    from transformers import BertTokenizer
-
-    vocabulary = {word: i for i, word in enumerate([*BERT_MARKS, *WORDS, "##s"])}
-    tokenizer = BertTokenizer(vocab=vocabulary).backend_tokenizer
-    tokenizer.enable_padding(length=16)  # some published tokenizers pad; packs ignore it
-    return tokenizer
 
 
 def unigram() -> Tokenizer:
