@@ -58,7 +58,7 @@ def computations(
     def heatmap() -> Tensor:
         maps = runtime.image_views(features[:1], name, attention=True).attention
         assert maps is not None
-        return runtime.on_grid(maps[0])
+        return runtime.to_grid(maps[0])
 
     @torch.inference_mode()
     def evidence() -> Tensor:

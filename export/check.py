@@ -24,8 +24,8 @@ from polyview.export.texts import load_tokenizer, pad
 from polyview.models import Views
 from polyview.models.preprocess import Filter, Preprocess, to_rgb
 
-PAIRS = 50
-FEWEST = 20  # minimum number of pairs; with fewer, hardly any difference is significant
+COUNT = 50  # number of images, each with one caption
+MIN_PAIRS = 20  # minimum number of pairs; with fewer, hardly any difference is significant
 LIMIT = 3.5  # standard errors; chance alone exceeds this limit in 1 of 2,000 comparisons
 NORMALISATIONS = {
     "mean 0.5, std 0.5": ((0.5,) * 3, (0.5,) * 3),
@@ -69,7 +69,7 @@ def check_preprocessing(
 
     def text_views(ids: Tokens) -> Views:
         words = runtime.token_features(*pad(ids), method)
-        return runtime.in_batches(head.encode_text, *words, attention=False)
+        return runtime.encode_batches(head.encode_text, *words, attention=False)
 
     def margins(image_side: Views, text_side: Views) -> np.ndarray:
         return pair_margins(head.score(image_side, text_side).double().cpu().numpy())
@@ -94,15 +94,15 @@ def check_preprocessing(
 def _pixel_variants(
     preprocess: Preprocess, images: Sequence[Image.Image]
 ) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yields step, variant and changed pixels (N, 3, S, S)."""
+    """Yields steps, variants and the pixels (N, 3, S, S) with each variant."""
     for variant, (mean, std) in NORMALISATIONS.items():
         yield "normalisation", variant, replace(preprocess, mean=mean, std=std)(images)
-    swapped = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
-    yield "channels", "blue, green, red", preprocess(swapped)
-    central = replace(preprocess, fit="crop", resize=0)
-    yield "crop", "the central square", central(images)
-    middle = replace(central, resize=preprocess.size * 8 // 7)
-    yield "crop", "the middle 7/8 of the central square", middle(images)
+    bgr_images = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
+    yield "channels", "blue, green, red", preprocess(bgr_images)
+    central_crop = replace(preprocess, fit="crop", resize=0)
+    yield "crop", "the central square", central_crop(images)
+    middle_crop = replace(central_crop, resize=preprocess.size * 8 // 7)
+    yield "crop", "the middle 7/8 of the central square", middle_crop(images)
     yield "crop", "the whole image", replace(preprocess, fit="stretch", resize=0)(images)
     for resampling in get_args(Filter):
         yield "interpolation", resampling, replace(preprocess, filter=resampling)(images)
@@ -111,7 +111,7 @@ def _pixel_variants(
 def _token_variants(
     runtime: Runtime, texts: Sequence[str], tokens: Tokens
 ) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-    """Yields step, variant, changed tokens, and the tokens to compare with (None for `tokens`)."""
+    """Yields steps, variants, changed tokens, and the tokens to compare with (None: `tokens`)."""
     limit = runtime.info.tokenizer.max_length
     tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
     vocabulary = tokenizer.get_vocab()
@@ -126,9 +126,9 @@ def _token_variants(
     for template in TEMPLATES:
         start, end = (marks.split() for marks in template.split("TEXT"))
         if vocabulary.keys() >= {*start, *end}:
-            remaining = limit - len(start + end)
+            max_words = limit - len(start + end)
             prefix, suffix = ([vocabulary[name] for name in marks] for marks in (start, end))
-            yield step, template, [[*prefix, *ids[:remaining], *suffix] for ids in words], None
+            yield step, template, [[*prefix, *ids[:max_words], *suffix] for ids in words], None
     yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
     for name in sorted(vocabulary.keys() & {*PADDINGS}):
         padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
@@ -137,8 +137,8 @@ def _token_variants(
     without_prompt: Tokens = []
     for text, ids in zip(texts, tokens, strict=True):
         prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
-        remaining = limit - len(prefix + suffix)
-        content = tokenizer.encode(text, add_special_tokens=False).ids[:remaining]
+        max_words = limit - len(prefix + suffix)
+        content = tokenizer.encode(text, add_special_tokens=False).ids[:max_words]
         without_prompt.append([*prefix, *content, *suffix[::-1]])
     yield "prompt", "TEXT alone", without_prompt, None
     yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
@@ -162,20 +162,21 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
 
 
 def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray) -> Verdict:
+    """Compares the margins (N,) of a variant with those of the pack's step."""
     gains = margins - baseline
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5)
     return Verdict(step, not gain > LIMIT * error, variant, gain, error)
 
 
-def choose_pairs(image_of: Sequence[int], count: int = PAIRS) -> dict[int, int]:
+def choose_pairs(image_of: Sequence[int], count: int = COUNT) -> dict[int, int]:
     """Chooses at most `count` evenly spaced images; returns image -> index of its first caption.
 
     `image_of` is the image of each caption. Raises ValueError if `count` or the number of images
-    with captions is below `FEWEST`.
+    with captions is below `MIN_PAIRS`.
     """
     first_captions = {image: row for row, image in reversed([*enumerate(image_of)])}
     images = sorted(first_captions)
-    if (available := min(len(images), count)) < FEWEST:
-        raise ValueError(f"a check needs {FEWEST} images with captions, not {available}")
+    if (available := min(len(images), count)) < MIN_PAIRS:
+        raise ValueError(f"a check needs {MIN_PAIRS} images with captions, not {available}")
     positions = np.unique(np.linspace(0, len(images) - 1, count).astype(int))
     return {images[position]: first_captions[images[position]] for position in positions}

@@ -23,16 +23,17 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
     folder with `gallery.json` to copy. Raises errors as `load_image_source` and `build_pack` do.
     """
     projected = f"{source}#projected"  # raises ValueError for any other model
-    images, preprocess, _ = load_image_source(projected, rounded=False)
-    texts, tokenizer, spec = load_text_source(projected, rounded=False)
-    arguments = {"embed_dim": images.dim, "rows": True}
-    head = models.build(METHOD, images.dim, texts.dim, arguments).eval()
+    image_encoder, preprocess, _ = load_image_source(projected, rounded=False)
+    text_encoder, tokenizer, spec = load_text_source(projected, rounded=False)
+    arguments = {"embed_dim": image_encoder.dim, "rows": True}
+    widths = image_encoder.dim, text_encoder.dim
+    head = models.build(METHOD, *widths, arguments).eval()
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
-    rows, text_rows = ImageRows(cast(Any, images)), TextRows(cast(Any, texts))
-    method = MethodParts(rows, text_rows, head, arguments, config, spec["sha256"])
+    image_rows, text_rows = ImageRows(cast(Any, image_encoder)), TextRows(cast(Any, text_encoder))
+    method = MethodParts(image_rows, text_rows, head, arguments, config, spec["sha256"])
     parts = PackParts(
-        image_encoder=rows,
-        image_dim=images.dim,
+        image_encoder=image_rows,
+        image_dim=image_encoder.dim,
         preprocess=preprocess,
         tokenizer=tokenizer.to_str(),
         max_length=spec["max_length"],
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("clip", "Build a pack of zero-shot CLIP.")
     add = parser.add_argument
-    add("--from", dest="source", required=True, help="CLIP's folder, or Hub id[@revision]")
+    add("--from", dest="source", required=True, help="folder or Hub id[@revision] of CLIP")
 
     def build(options: argparse.Namespace) -> PackInfo:
         credit = f"CLIP, weights of {Path(options.source).name}"

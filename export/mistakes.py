@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CELLS = ("a", "b", "both", "neither")  # by the methods that rank a correct image among the first k
+CELLS = ("a", "b", "both", "neither")  # the methods with a correct image among the first k
 UNRANKED = np.iinfo(np.int32).max  # rank of an image that is not listed
-WORDS = 15  # maximum number of words listed for each method
-PART_BYTES = 8 * 2**20  # maximum bytes of the scores in one batch
+MAX_WORDS = 15  # maximum number of words listed for each method
+BATCH_BYTES = 8 * 2**20  # maximum bytes of the scores in one batch
 _MAX_CAPTIONS = 256  # maximum number of captions in one batch
 _MIN_CAPTIONS = 3  # minimum number of captions with a listed word
 _MIN_SIGNIFICANCE = 1.96  # log ratio of a listed word, in standard errors
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def rank_captions(
-    captions: Sequence[Caption], specs: Iterable[str], images: int, scores: Scores
+    captions: Sequence[Caption], specs: Iterable[str], image_count: int, scores: Scores
 ) -> dict[str, np.ndarray]:
     """Ranks N images for Q captions by each spec (method or ensemble), in batches of captions.
 
@@ -72,10 +72,10 @@ def rank_captions(
     this spec ranks highest. -1 stands for no image. Raises ValueError for a score of NaN.
     """
     ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
-    step = min(_MAX_CAPTIONS, max(1, PART_BYTES // (4 * images)))
+    step = min(_MAX_CAPTIONS, max(1, BATCH_BYTES // (4 * image_count)))
     for start in range(0, len(captions), step):
         batch = slice(start, start + step)
-        higher = np.ones((len(captions[batch]), images), bool)  # above the labelled image
+        higher = np.ones((len(captions[batch]), image_count), bool)  # above the labelled image
         for spec, table in ranks.items():
             rows = zip(table[:, batch].T, scores(spec, batch), captions[batch], higher, strict=True)
             for rank, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
@@ -121,18 +121,18 @@ def is_exact(captions: Iterable[Caption]) -> bool:
     return any(len({*caption.right}) > 1 for caption in captions)
 
 
-def counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
+def count_cells(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Counts the outcomes in each of `CELLS`."""
-    number = Counter(row.found for row in outcomes)
-    return {cell: number[cell] for cell in CELLS}
+    numbers = Counter(row.found for row in outcomes)
+    return {cell: numbers[cell] for cell in CELLS}
 
 
-def by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Returns for each kind of caption `kind`, the number of `captions`, and `counts`."""
+def count_by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Returns for each kind of caption `kind`, the number of `captions`, and `count_cells`."""
     groups = defaultdict[str, list[Outcome]](list)
     for row in outcomes:
         groups[row.kind].append(row)
-    return [{"kind": k, "captions": len(rows), **counts(rows)} for k, rows in groups.items()]
+    return [{"kind": k, "captions": len(rows), **count_cells(rows)} for k, rows in groups.items()]
 
 
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     margin = 1.96 * math.hypot(*gains.values()) / len(outcomes)
     gain = {"difference": 100 * mean, "low": 100 * (mean - margin), "high": 100 * (mean + margin)}
     words = {"words_a": typical_words(a, b), "words_b": typical_words(b, a)}
-    return {"counts": counts(outcomes), **gain, "p": sign_test(len(a), len(b)), **words}
+    return {"counts": count_cells(outcomes), **gain, "p": sign_test(len(a), len(b)), **words}
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -161,21 +161,21 @@ def sign_test(wins: int, losses: int) -> float:
     return min(1.0, 2 * math.fsum(math.exp(log_scale - log) for log in logs))
 
 
-def typical_words(some: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
-    """Returns up to `WORDS` words more frequent in `some` than in `others`, most significant first.
+def typical_words(group: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
+    """Returns at most `MAX_WORDS` words more frequent in `group`, most significant first.
 
     Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
     half a caption to each count. The log ratio is at least `_MIN_SIGNIFICANCE` standard errors.
     """
-    in_some, in_others = (Counter(w for row in p for w in row.words()) for p in (some, others))
-    m, n, candidates = len(some) + 1, len(others) + 1, list[tuple[float, str, float]]()
-    for word in in_some:
-        x, y = in_some[word] + 0.5, in_others[word] + 0.5
+    in_group, in_others = (Counter(w for row in p for w in row.words()) for p in (group, others))
+    m, n, candidates = len(group) + 1, len(others) + 1, list[tuple[float, str, float]]()
+    for word in in_group:
+        x, y = in_group[word] + 0.5, in_others[word] + 0.5
         ratio = (x / m) / (y / n)
         significance = math.log(ratio) / math.sqrt(1 / x + 1 / y - 1 / m - 1 / n)
-        if in_some[word] + in_others[word] >= _MIN_CAPTIONS and significance >= _MIN_SIGNIFICANCE:
+        if in_group[word] + in_others[word] >= _MIN_CAPTIONS and significance >= _MIN_SIGNIFICANCE:
             candidates.append((-significance, word, round(ratio, 3)))
-    return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(candidates)[:WORDS]]
+    return [{"word": word, "ratio": ratio} for _, word, ratio in sorted(candidates)[:MAX_WORDS]]
 
 
 def to_csv(outcomes: Iterable[Outcome]) -> str:

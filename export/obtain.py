@@ -25,7 +25,7 @@ class Offer(NamedTuple):
     repo: Repo  # restricted to the files to fetch
 
 
-def look(kind: str, address: str, token: client.Token = None) -> Offer:
+def find_offer(kind: str, address: str, token: client.Token = None) -> Offer:
     """Finds the files of an address `owner/name[@revision]` on the Hub, without fetching them.
 
     `kind` is PACK or CLIP. Raises ValueError if the address is not a Hub id, UnreachableError if
@@ -41,17 +41,17 @@ def look(kind: str, address: str, token: client.Token = None) -> Offer:
         raise HubError(f"{address} is not a pack: it has no {MANIFEST}")
     else:
         names = [name for name in repo.files if not name.startswith(".git")]
-    return Offer(kind, repo.only(names))
+    return Offer(kind, repo.select(names))
 
 
 def obtain(
-    offer: Offer, out: Path, progress: client.Progress, cancelled: Event, visitor: bool = False
+    offer: Offer, out: Path, progress: client.Progress, cancelled: Event, for_visitor: bool = False
 ) -> Path:
-    """Downloads an offer from `look`, and converts weights to a pack; returns the pack's folder.
+    """Downloads an offer from `find_offer` and converts weights; returns the pack's folder.
 
     A converted pack replaces the folder `out`; a downloaded pack stays in the Hub's cache.
     `progress` receives 0 of 0 bytes during a conversion. `cancelled` ends a download; a conversion
-    runs on, but its result is removed. A `visitor` can load only packs, within the limits of
+    runs on, but its result is removed. With `for_visitor`, only packs, within the limits of
     `export/hub/packs.py` and without a token. Raises CancelledError if `cancelled` was set,
     ValueError if the download or the conversion fails.
     """
@@ -63,8 +63,9 @@ def obtain(
 
     repo = offer.repo
     if offer.kind == PACK:
-        return packs.pull(repo.address, False if visitor else None, repo.commit, visitor, report)
-    if visitor:
+        token = False if for_visitor else None
+        return packs.pull(repo.address, token, repo.commit, for_visitor, report)
+    if for_visitor:
         raise ValueError("visitors can load only packs; convert the weights to a pack first")
     client.fetch(repo, progress=report)
     report(0, 0, "Converting, and comparing the result with the original")

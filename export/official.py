@@ -45,7 +45,7 @@ LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
-_WORD_PIECES = "text.model.embeddings.word_embeddings.weight"  # of BERT
+_WORD_PIECES = "text.model.embeddings.word_embeddings.weight"  # of BERT's word pieces
 _POSITIONS = "image.model.embeddings.position_embeddings"  # of a ViT
 
 
@@ -102,18 +102,18 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     """
     settings, state = checkpoint.options, checkpoint.state
     if settings.order:
-        raise ValueError(f"{checkpoint.path} has order=True; convert a checkpoint of the cosine")
+        raise ValueError(f"{checkpoint.path} has order=True; convert one that scores by cosine")
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
-    attention, frames = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
-    views = checkpoint.shape(attention)[0] if attention in state else 0
+    attention_name, gru_name = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
+    views = checkpoint.shape(attention_name)[0] if attention_name in state else 0
     arguments: dict[str, Any] = {"views": views, "legacy_text": legacy}
-    if frames in state:
-        gates, image_dim = checkpoint.shape(frames)
+    if gru_name in state:
+        gates, image_dim = checkpoint.shape(gru_name)
         embed_dim = 2 * gates // 3  # three gates of half the width in each direction
         arguments["image_global"] = "legacy" if legacy else "states"
     else:
         embed_dim, image_dim = checkpoint.shape("method.image_global.weight")
-    image = _build_resnet(checkpoint, "torchvision", pooled=frames in state)
+    image = _build_resnet(checkpoint, "torchvision", pooled=gru_name in state)
     size = settings.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
     return ImageSide({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess)
@@ -138,8 +138,9 @@ def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
 def _text_side(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    is_worded = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
-    if _WORD_PIECES in checkpoint.state or not is_worded:
+    """Builds the text encoder of a release with random weights, and its tokenizer."""
+    reads_words = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
+    if _WORD_PIECES in checkpoint.state or not reads_words:
         return _bert_encoder(checkpoint, options)
     # The releases tokenize with nltk's word_tokenize, which `WORDS` approximates.
     rows, word_dim = checkpoint.shape("text.embed.weight")
@@ -158,18 +159,18 @@ def _text_side(
     return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
 
 
-def _read_words(checkpoint: Checkpoint, path: Path | None, rows: int, mask: bool) -> dict[str, int]:
-    """Reads the ids of `rows` words; with `mask`, appends <mask> if exactly one word is missing."""
+def _read_words(checkpoint: Checkpoint, path: Path | None, size: int, mask: bool) -> dict[str, int]:
+    """Reads the ids of `size` words; `mask` appends <mask> if exactly one word is missing."""
     if path is None:
         raise ValueError(f"{checkpoint.path} stores no words; name a JSON word list with --vocab")
     if path.is_file() and path.read_bytes()[:1] == b"\x80":
         advice = 'load it in PVSE\'s code and json.dump {"word2idx": vocabulary.word2idx}'
         raise ValueError(f"{path} is a pickle, which can run code; if you trust it, {advice}")
     words = check(WordList, read_json(path), str(path)).word2idx
-    if mask and len(words) == rows - 1:
-        words = {**words, "<mask>": rows - 1}
-    if sorted(words.values()) != list(range(rows)):
-        sizes = f"{len(words)} words, but {checkpoint.path} has embeddings of {rows}"
+    if mask and len(words) == size - 1:
+        words = {**words, "<mask>": size - 1}
+    if sorted(words.values()) != list(range(size)):
+        sizes = f"{len(words)} words, but {checkpoint.path} has embeddings of {size}"
         advice = "name the word list of its training"
         raise ValueError(f"{path} lists {sizes}, numbered from 0 without gaps; {advice}")
     if words.get("<pad>") != 0 or not {"<start>", "<end>", "<unk>"} <= words.keys():
@@ -203,16 +204,16 @@ def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
     """Builds a ResNet with the sizes of the checkpoint's weights, and random weights."""
     bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
-    last = "conv3" if bottleneck else "conv2"
+    last_conv = "conv3" if bottleneck else "conv2"
     stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]
-    width, inputs, *_ = checkpoint.shape(f"{stages[0]}0.conv2.weight")
+    width, group_width, *_ = checkpoint.shape(f"{stages[0]}0.conv2.weight")
     return ResNet(
         stem=checkpoint.shape("image.conv1.weight")[0],
         widths=[checkpoint.shape(f"{stage}0.conv1.weight")[0] for stage in stages],
-        channels=[checkpoint.shape(f"{stage}0.{last}.weight")[0] for stage in stages],
+        channels=[checkpoint.shape(f"{stage}0.{last_conv}.weight")[0] for stage in stages],
         blocks=[checkpoint.count(stage) for stage in stages],
         bottleneck=bottleneck,
-        groups=width // inputs if bottleneck else 1,
+        groups=width // group_width if bottleneck else 1,
         layout=layout,
         pooled=pooled,
     )
@@ -293,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("official", "Build a pack of a released checkpoint.")
     add = parser.add_argument
-    add("checkpoint", type=Path, nargs="?", help="the released file")
+    add("checkpoint", type=Path, nargs="?", help="file of the released weights")
     add("--from", dest="release", choices=CONVERSIONS, required=True, help="method of the release")
     add("--hub", help="owner/name/FOLDER_OR_FILE[@REVISION] instead of a file")
     add("--vocab", type=Path, help="word list, JSON with word2idx; for models with word embeddings")
@@ -302,5 +303,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     flag = argparse.BooleanOptionalAction
     add("--legacy-text", action=flag, help="PVSE: read texts and clips as published models need")
     add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
-    add("--centres", type=int, nargs="+", help="AVSE: a patch for each view, row-major from 0")
+    add("--centres", type=int, nargs="+", help="AVSE: centre patch of each view, row-major from 0")
     return run_command(parser, convert, argv)

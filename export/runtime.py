@@ -31,26 +31,24 @@ from polyview.models.checkpoint import check_fit, load_strict, load_tensors
 from polyview.models.evidence import Parts
 from polyview.models.views import grid_boxes, lengths_to_mask
 
-IMAGE_BATCH = 32
-TEXT_BATCH = 128
-HEAD_BATCH = 128
-MAX_PARTS = 1 << 28  # maximum number of float32 values in `Parts`: 1 GiB
+IMAGE_BATCH_SIZE, TEXT_BATCH_SIZE, HEAD_BATCH_SIZE = 32, 128, 128
+MAX_PART_VALUES = 1 << 28  # maximum number of float32 values in `Parts`: 1 GiB
 Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 
 
 class Methods(dict[str, Method]):
     """A pack's methods by name; names joined by "+" are an ensemble, whose scores are averaged.
 
-    An unknown name raises ValueError. `best_first` orders the names by rsum; methods without
+    An unknown name raises ValueError. `ranked_names` orders the names by rsum; methods without
     metrics come last, in reverse order. `best` is the first name.
     """
 
     def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
         super().__init__(methods)
         rsum = {n: m.metrics.values.get("rsum", 0.0) for n, m in info.methods.items() if m.metrics}
-        measured = sorted(rsum, key=lambda name: rsum[name], reverse=True)
-        self.best_first = (*measured, *(n for n in reversed(info.methods) if n not in rsum))
-        self.best = self.best_first[0]
+        by_rsum = sorted(rsum, key=lambda name: rsum[name], reverse=True)
+        self.ranked_names = (*by_rsum, *(n for n in reversed(info.methods) if n not in rsum))
+        self.best = self.ranked_names[0]
 
     def __missing__(self, name: str) -> Method:
         name, names = str(name)[:80], ", ".join(self)
@@ -134,8 +132,8 @@ class Runtime:
             raise ValueError("there is no image to encode; give at least one")
         if isinstance(images, str | Path | Image.Image):
             raise ValueError("image_features takes a list of PIL images, not one image or a path")
-        starts = range(0, len(images), IMAGE_BATCH)
-        pixels = (self.preprocess(images[start : start + IMAGE_BATCH]) for start in starts)
+        starts = range(0, len(images), IMAGE_BATCH_SIZE)
+        pixels = (self.preprocess(images[start : start + IMAGE_BATCH_SIZE]) for start in starts)
         return torch.cat([self.pixel_features(batch, method) for batch in pixels])  # (B, N, d)
 
     def square_features(
@@ -197,20 +195,22 @@ class Runtime:
         Raises ValueError if the method is unknown, or the features have another width.
         """
         head = self.methods[method]
-        return self.in_batches(head.encode_image, features, self._mask(features, mask), attention)
+        return self.encode_batches(
+            head.encode_image, features, self._mask(features, mask), attention
+        )
 
     @torch.no_grad()
     def image_parts(self, features: Tensor, method: str, mask: Tensor | None = None) -> Parts:
         """Splits the views of `image_views` into the contributions of the N features.
 
-        Raises ValueError as `image_views` does, or if the parts have more than `MAX_PARTS` values,
-        or if the method's score cannot be split.
+        Raises ValueError as `image_views` does, if the parts would have more than `MAX_PART_VALUES`
+        values, or if the method's score cannot be split.
         """
         head, mask = self.methods[method], self._mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
-        return _parts(head.encode_image, head.image_parts, *inputs)
+        return _split(head.encode_image, head.image_parts, *inputs)
 
-    def on_grid(self, attention: Tensor) -> Tensor:
+    def to_grid(self, attention: Tensor) -> Tensor:
         """Reshapes maps (..., N) to (..., rows, columns), without the value of a summary token."""
         cells = self.grid[0] * self.grid[1]
         return attention[..., -cells:].unflatten(-1, self.grid)
@@ -233,7 +233,7 @@ class Runtime:
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
         order = lengths.argsort(kind="stable")  # texts of similar length share a batch
-        batches = [order[i : i + TEXT_BATCH] for i in range(0, len(ids), TEXT_BATCH)]
+        batches = [order[i : i + TEXT_BATCH_SIZE] for i in range(0, len(ids), TEXT_BATCH_SIZE)]
 
         def encode(rows: np.ndarray) -> Tensor:
             longest = int(lengths[rows].max())
@@ -259,13 +259,13 @@ class Runtime:
         """
         head = self.methods[method]
         features, mask = self.text_features(texts, method)
-        return self.in_batches(head.encode_text, features, mask, attention)
+        return self.encode_batches(head.encode_text, features, mask, attention)
 
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
         """Splits the views of `text_views` into the contributions of the M tokens."""
         head = self.methods[method]
-        return _parts(head.encode_text, head.text_parts, *self.text_features(texts, method))
+        return _split(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
     def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
         """Checks the width of image features; returns their mask (B, N), by default all True."""
@@ -274,13 +274,13 @@ class Runtime:
             raise ValueError(f"the pack {self.info.name} reads features (B, N, {dim}), not {shape}")
         return torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
 
-    def in_batches(
+    def encode_batches(
         self, encode: Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
     ) -> Views:
         """Turns features (B, N, d) and their mask (B, N) into views by `encode`, in batches."""
         batches = []
-        for i in range(0, len(features), HEAD_BATCH):
-            batch, rows = features[i : i + HEAD_BATCH], mask[i : i + HEAD_BATCH]
+        for i in range(0, len(features), HEAD_BATCH_SIZE):
+            batch, rows = features[i : i + HEAD_BATCH_SIZE], mask[i : i + HEAD_BATCH_SIZE]
             if isinstance(batch, np.ndarray):
                 batch = torch.from_numpy(np.array(batch, np.float32))
             inputs = batch.to(self.device), rows.to(self.device)
@@ -308,12 +308,12 @@ def load_head(info: PackInfo, name: str) -> Method:
     return method.eval().requires_grad_(False)
 
 
-def _parts(
+def _split(
     encode: Encode, split: Callable[[Tensor, Tensor], Parts], features: Tensor, mask: Tensor
 ) -> Parts:
-    """Applies `split`; raises ValueError if the result would have more than `MAX_PARTS` values."""
-    views = encode(features[:1], mask[:1], attention=False).embeddings.numel()
-    if (count := views * mask.numel()) > MAX_PARTS:
+    """Applies `split`; raises ValueError if the parts would exceed `MAX_PART_VALUES`."""
+    value_count = encode(features[:1], mask[:1], attention=False).embeddings.numel()
+    if (count := value_count * mask.numel()) > MAX_PART_VALUES:
         items = f"{len(mask)} items have {count:,} values to split"
-        raise ValueError(f"{items}, more than {MAX_PARTS:,}; request fewer")
+        raise ValueError(f"{items}, more than {MAX_PART_VALUES:,}; request fewer")
     return split(features, mask)

@@ -71,10 +71,10 @@ class Sessions:
         self.device = choose_device(device)
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = min(count or 1, 4)  # CPU threads per operator; the networks are small
-        self._folder, self._strict, self._lock = folder, device == "cuda", threading.Lock()
-        self._open: dict[tuple[str, int], ort.InferenceSession] = {}
+        self._folder, self._requires_cuda, self._lock = folder, device == "cuda", threading.Lock()
+        self._sessions: dict[tuple[str, int], ort.InferenceSession] = {}
         self._providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
-        self._binds = self.device.type == "cuda" and hasattr(ort.OrtValue, "__dlpack__")
+        self._shares_memory = self.device.type == "cuda" and hasattr(ort.OrtValue, "__dlpack__")
         if self.device.type == "cuda":
             # Full float32 precision, as on the CPU: a ranking must not depend on the device.
             torch.backends.cudnn.allow_tf32 = False
@@ -93,9 +93,9 @@ class Sessions:
         """
         key = file, 1 if single_thread else self.threads
         with self._lock:
-            if key not in self._open:
-                self._open[key] = self._load(file, inputs, key[1])
-            return self._open[key]
+            if key not in self._sessions:
+                self._sessions[key] = self._load(file, inputs, key[1])
+            return self._sessions[key]
 
     def run(self, file: str, inputs: dict[str, np.ndarray], single_thread: bool = False) -> Tensor:
         """Computes the first output of an ONNX file from C-contiguous inputs; see `start`.
@@ -105,7 +105,7 @@ class Sessions:
         """
         session = self.start(file, list(inputs), single_thread)
         try:
-            if self._binds:
+            if self._shares_memory:
                 binding, first = session.io_binding(), session.get_outputs()[0].name
                 for name, values in inputs.items():
                     binding.bind_cpu_input(name, values)
@@ -115,8 +115,7 @@ class Sessions:
             else:
                 output = torch.from_numpy(session.run(None, inputs)[0])
         except Exception as error:  # onnxruntime's error classes have no common base
-            message = f"{file} cannot be computed; export it again ({_reason(error)})"
-            raise PackError(message) from error
+            raise PackError(f"{file} failed to run ({_reason(error)}); export it again") from error
         if output.dtype != torch.float32:
             raise PackError(f"{file} gives {output.dtype} instead of float32; export it again")
         if not bool(output.sum().isfinite()):  # a sum is cheaper than testing every value
@@ -135,11 +134,11 @@ class Sessions:
         try:
             session = ort.InferenceSession(path, options, providers=self._providers)
         except Exception as error:  # onnxruntime's error classes have no common base
-            message = f"onnxruntime cannot load {path}; export it again ({_reason(error)})"
+            message = f"onnxruntime cannot load {path} ({_reason(error)}); export it again"
             raise PackError(message) from error
         if (names := [node.name for node in session.get_inputs()]) != inputs:
             raise PackError(f"{path} has the inputs {names} instead of {inputs}; export it again")
-        if self._strict and CUDA not in session.get_providers():
+        if self._requires_cuda and CUDA not in session.get_providers():
             need = "which needs the CUDA and cuDNN versions it was built for"
             reason = f"onnxruntime could not start its CUDA provider, {need}"
             raise ValueError(f'device "cuda" cannot be used: {reason}; use "cpu" or "auto"')
@@ -158,6 +157,7 @@ def _bound_memory() -> None:
 
 
 def _reason(error: Exception) -> str:
+    """Returns the cause that an error of onnxruntime states, without its prefixes."""
     if "Available memory" in str(error):
         return "it needs more memory than allowed"
     line = next(iter(str(error).splitlines()), type(error).__name__)

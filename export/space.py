@@ -20,10 +20,10 @@ from polyview.models.files import replacing_folder
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("polyview", "app", "models", "export")
 BUNDLED = Path("app") / "bundled"
-FIRST = "scenes"  # the pack with which the app starts by default
+SCENES = "scenes"  # the pack with which the app starts by default
 ZEROGPU = "zero-a10g"  # the Hub's name for ZeroGPU with any GPU
 HARDWARE = tuple(str(kind.value) for kind in SpaceHardware)
-_LEFTOVERS = (".*", "__pycache__", "*.pyc", "*.partial", "*.orig", "*.rej", "*~", "bundled")
+_IGNORED = (".*", "__pycache__", "*.pyc", "*.partial", "*.orig", "*.rej", "*~", "bundled")
 _STARTER = '''"""Starts Polyview; the Space's variable POLYVIEW_PACK names another pack."""
 
 import os
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 def build_space(
     out: Path,
-    packs: Sequence[str] = (FIRST,),
+    packs: Sequence[str] = (SCENES,),
     hardware: str = "cpu-basic",
     torch_index: str | None = None,
     root: Path = ROOT,
@@ -60,26 +60,26 @@ def build_space(
     if duplicates := [name for name in names if names.count(name) > 1]:
         raise ValueError(f'two packs are called "{duplicates[0]}"; name each once')
     if infos[0].gallery is None:
-        advice = f"name one with a gallery before it: --pack {FIRST} --pack {first}"
+        advice = f"name one with a gallery before it: --pack {SCENES} --pack {first}"
         raise ValueError(f'the pack "{first}" has no images; {advice}')
-    front: dict[str, Any] = metadata_load(root / "README.md") or {}
-    front["suggested_hardware"] = hardware
-    if first != FIRST:
-        front["app_file"] = "start.py"
-    rows = (f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in infos)
+    card: dict[str, Any] = metadata_load(root / "README.md") or {}
+    card["suggested_hardware"] = hardware
+    if first != SCENES:
+        card["app_file"] = "start.py"
+    lines = (f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in infos)
     page = Path(__file__).with_suffix(".md").read_text("utf-8")
-    yaml = SpaceCardData(**front).to_yaml()
+    yaml = SpaceCardData(**card).to_yaml()
     with replacing_folder(out.expanduser().absolute()) as draft:
         for name in CODE:
-            shutil.copytree(root / name, draft / name, ignore=shutil.ignore_patterns(*_LEFTOVERS))
+            shutil.copytree(root / name, draft / name, ignore=shutil.ignore_patterns(*_IGNORED))
         for info in infos:
             _copy_pack(info, draft / BUNDLED, root / BUNDLED)
         shutil.copyfile(root / "LICENSE", draft / "LICENSE")
         requirements = (root / "requirements.txt").read_text("utf-8")
         texts = {
-            "README.md": page.format(front=yaml, title=front["title"], packs="\n".join(rows)),
+            "README.md": page.format(front=yaml, title=card["title"], packs="\n".join(lines)),
             "requirements.txt": _requirements(requirements, hardware, torch_index),
-        } | ({"start.py": _STARTER.format(pack=first)} if first != FIRST else {})
+        } | ({"start.py": _STARTER.format(pack=first)} if first != SCENES else {})
         for name, text in texts.items():
             (draft / name).write_text(text, "utf-8")
     return out
@@ -121,13 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m polyview space", description="Build a Space.")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the Space")
-    add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {FIRST})")
+    add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {SCENES})")
     add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
     add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")
     options = parser.parse_args(argv)
     hardware = ZEROGPU if options.hardware == "zero-gpu" else options.hardware
     try:
-        out = build_space(options.out, options.pack or [FIRST], hardware, options.torch_index)
+        out = build_space(options.out, options.pack or [SCENES], hardware, options.torch_index)
     except (ValueError, OSError) as error:
         print(f"no Space was made: {error}", file=sys.stderr)
         return 1

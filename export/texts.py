@@ -113,6 +113,7 @@ def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
 
 
 def _check_component(section: str, component: Any) -> None:
+    """Raises ValueError unless a component and its regular expression are allowed."""
     if component is None:
         return
     kind = component.get("type") if isinstance(component, dict) else component
@@ -148,16 +149,16 @@ class TextReader:
         self._tokenizer, self._max_length = tokenizer, max_length
         self._unknown = getattr(tokenizer.model, "unk_token", None)  # the token of unknown words
         self.size = int(tokenizer.get_vocab_size())
-        self._cached = lru_cache(64)(self._read)  # a search tokenizes its query several times
+        self._read_cached = lru_cache(64)(self._read)  # a search tokenizes its query several times
 
     @cached_property
-    def known(self) -> frozenset[str]:
+    def words(self) -> frozenset[str]:
         """The words of the vocabulary, without special tokens and word pieces."""
         return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
 
     def read(self, text: str) -> Tokens:
         """Splits a text into tokens; raises ValueError if it is empty or not valid Unicode."""
-        return self._cached(text.strip())
+        return self._read_cached(text.strip())
 
     def _read(self, text: str) -> Tokens:
         try:
@@ -178,8 +179,8 @@ class TextReader:
             for index, (start, end) in enumerate(spans)
             if words[index] == self._unknown and not special_mask[index]
         }
-        unmarked = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
-        return Tokens(ids, unmarked, truncated, unknown, spans, frozenset(special))
+        plain = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
+        return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes at least one text as padded ids and lengths, see `pad`; raises as `read` does."""

@@ -44,36 +44,37 @@ def export_runs(
         encoder, preprocess, encoder_spec = load_image_source(backbone, rounded=False)
         folder = Path(str(backbone).partition("#")[0])
         logs["backbone"] = folder / LOGS if (folder / MANIFEST).is_file() else folder
-    trained = dict[str, TrainedRun]()
+    runs_by_name = dict[str, TrainedRun]()
     for run_spec in map(str, runs):
         match = re.fullmatch("([a-z0-9_]+)=(.*)", run_spec, re.DOTALL)
         run = load_run(Path(match[2] if match else run_spec), encoder, encoder_spec)
-        _add_run(trained, match[1] if match else run.record.method, run)
-    first, *_ = trained.values()
+        _add_run(runs_by_name, match[1] if match else run.record.method, run)
+    first, *_ = runs_by_name.values()
     if not isinstance(labels, Labels):
-        labels = _labels_for(labels, encoder_spec, list(trained.values()))
+        labels = _labels_for(labels, encoder_spec, list(runs_by_name.values()))
     parts = PackParts(
         image_encoder=encoder,
         image_dim=first.record.image_dim,
         preprocess=preprocess,
         tokenizer=first.tokenizer,
         max_length=first.record.text_encoder.max_length or MAX_LENGTH,
-        methods={name: run.parts for name, run in trained.items()},
+        methods={name: run.parts for name, run in runs_by_name.items()},
         gallery=gallery,
         frames=first.record.frames,
-        logs=logs | {name: run.folder for name, run in trained.items()},
+        logs=logs | {name: run.folder for name, run in runs_by_name.items()},
     )
     return build_pack(out, labels, parts)
 
 
-def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None:
-    if name in trained:
+def _add_run(runs_by_name: dict[str, TrainedRun], name: str, run: TrainedRun) -> None:
+    """Adds a run under a name; raises ValueError if the run does not fit the others."""
+    if name in runs_by_name:
         advice = f"give one of them another name: --run {name}_2={run.folder}"
-        raise ValueError(f"{run.folder} and {trained[name].folder} both hold {name}; {advice}")
+        raise ValueError(f"{run.folder} and {runs_by_name[name].folder} both hold {name}; {advice}")
     if name != run.record.method and name in METHODS:
         problem = f"is a run of {run.record.method}, not of {name}"
         raise ValueError(f"{run.folder} {problem}; choose another name")
-    first = next(iter(trained.values()), run)
+    first = next(iter(runs_by_name.values()), run)
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
         advice = "train both with the same captions and text settings"
@@ -82,7 +83,7 @@ def _add_run(trained: dict[str, TrainedRun], name: str, run: TrainedRun) -> None
         value, expected = getattr(run.record, key), getattr(first.record, key)
         if value != expected:
             raise ValueError(f"{folders} differ in {noun}, {value} and {expected}; make two packs")
-    trained[name] = run
+    runs_by_name[name] = run
 
 
 def _labels_for(
@@ -90,21 +91,21 @@ def _labels_for(
 ) -> Labels:
     """Returns labels from the command line; missing labels are derived from the training data."""
     derived = dict[str, str]()
-    data = [run.record.data for run in runs if run.record.data is not None]
-    if len(data) == len(runs):
-        names = " and ".join(dict.fromkeys(record.name for record in data))
-        is_scenes = all(record.kind == "scenes" for record in data)
+    records = [run.record.data for run in runs if run.record.data is not None]
+    if len(records) == len(runs):
+        names = " and ".join(dict.fromkeys(record.name for record in records))
+        is_scenes = all(record.kind == "scenes" for record in records)
         content = "Images" if encoder else "Features"
         credit_list = [_SCENES_CREDITS if is_scenes else f"{content} and captions: {names}"]
         credit_list.append(_encoder_credits(encoder))
         sources = [run.record.text_encoder.source for run in runs]
         credit_list += [f"text encoder {source}" for source in sources if source]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
-        counts = f"{data[0].images:,} images with {data[0].captions:,} captions"
-        is_single = len({record.name for record in data}) == 1
+        counts = f"{records[0].images:,} images with {records[0].captions:,} captions"
+        is_single = len({record.name for record in records}) == 1
         trained_on = f"{names} ({counts})" if is_single else names
         derived = {
-            "name": "scenes" if is_scenes else pack_name(data[0].name),
+            "name": "scenes" if is_scenes else pack_name(records[0].name),
             "title": "Scenes" if is_scenes else names[:200],
             "description": f"{titles}, trained on {trained_on}.",
             "credits": "; ".join(dict.fromkeys(filter(None, credit_list))),

@@ -135,7 +135,7 @@ class Model:
             if not text.strip():
                 raise ValueError(f"text {row} of {len(items)} is empty; it needs a word")
         sets, mask = self.runtime.text_features(items, self.name)
-        views = self.runtime.in_batches(self.method.encode_text, sets, mask, attention=True)
+        views = self.runtime.encode_batches(self.method.encode_text, sets, mask, attention=True)
         return Views(views.embeddings, views.attention, {"features": sets, "mask": mask})
 
     def words(self, text: str) -> list[str]:
@@ -161,7 +161,7 @@ class Model:
             raise ValueError("these views have no attention; use encode_images or another method")
         rows, columns = self.runtime.grid
         on_grid = images.attention.shape[-1] == len(self.runtime.boxes) and rows * columns > 0
-        return self.runtime.on_grid(images.attention) if on_grid else images.attention
+        return self.runtime.to_grid(images.attention) if on_grid else images.attention
 
     @torch.no_grad()
     def evidence(self, images: Views, texts: Views) -> Evidence:

@@ -129,9 +129,9 @@ def test_mismatched_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     for values, data, sentence in (
         (run, photographs, "was trained on ready-made features, and .* holds images"),
         (images, "data", "was trained on images, and data holds ready-made features"),
-        (run, wide, "reads features of 16 numbers a region, and those in .* have 32"),
+        (run, wide, "reads features of width 16, but .* has width 32"),
         (pack, photographs, "holds images, but the pack reads ready-made features of 16 numbers"),
-        (pack, wide, "holds features of 32 numbers a region, but the pack reads 16"),
+        (pack, wide, "holds features of width 32, but the pack reads width 16"),
         (("--pack", str(BUNDLED)), "data", "data holds ready-made features, but the pack reads im"),
     ):
         assert re.search(sentence, refusal(*values, "--data", data)), sentence

@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from polyview.export.check import PAIRS, check_preprocessing, choose_pairs
+from polyview.export.check import COUNT, check_preprocessing, choose_pairs
 from polyview.export.hub.packs import resolve
 from polyview.export.runtime import Runtime
-from polyview.training.data.open_split import from_pack, open_split
+from polyview.training.data.open_split import open_pack_gallery, open_split
 from polyview.training.settings import exit_on_error
 
 
@@ -21,25 +21,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     captions = "folder of images with captions (docs/your-data.md); default: the pack's gallery"
     add("--data", type=Path, help=captions)
     add("--split", help="split (default: val; test for a pack's own gallery)")
-    add("--pairs", type=int, default=PAIRS, help=f"number of images (default: {PAIRS})")
+    add("--pairs", type=int, default=COUNT, help=f"number of images (default: {COUNT})")
     options = parser.parse_args(argv)
     with exit_on_error():
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")
         runtime = Runtime.load(pack, "cpu")
         method = options.method or runtime.methods.best
         runtime.methods.require_single(method)
-        data = open_split(options.data, split) if options.data else from_pack(pack, split)
+        data = open_split(options.data, split) if options.data else open_pack_gallery(pack, split)
         if data.frames > 1:
             raise ValueError(f"{data.folder} holds clips; a check needs still images")
         pairs = choose_pairs(data.image_of.tolist(), options.pairs)
         images = [data.images[row] for row in pairs]
         texts = [data.captions[row] for row in pairs.values()]
-        rows = check_preprocessing(runtime, method, images, texts)
+        verdicts = check_preprocessing(runtime, method, images, texts)
     print(f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of scores")
-    for row in rows:
-        verdict = "right; the best alternative is" if row.right else "WRONG: the model expects"
-        verdict = verdict if row.error else "right; no different from"
-        print(f"  {row.step:26} {row.gain:+.3f} +- {row.error:.3f}  {verdict}: {row.way}")
-    if not rows[0].right:
-        print(f"fix the {rows[0].step} first: {rows[0].way}")
-    return int(not rows[0].right)
+    for entry in verdicts:
+        text = "right; the best alternative is" if entry.right else "WRONG: the model expects"
+        text = text if entry.error else "right; the scores are the same with"
+        print(f"  {entry.step:26} {entry.gain:+.3f} +- {entry.error:.3f}  {text}: {entry.way}")
+    if not verdicts[0].right:
+        print(f"fix the {verdicts[0].step} first: {verdicts[0].way}")
+    return int(not verdicts[0].right)

@@ -41,8 +41,8 @@ from polyview.training.loop.loop import BEST, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
 WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # heads for the retrieval loss, not saved
-_COMPONENT_IMAGES = 1500  # photographs for fitting the teacher's principal components
-_REGRESSION_IMAGES = 300  # photographs for fitting the linear map over a trained trunk
+_COMPONENT_IMAGES = 1500  # number of photographs for fitting the teacher's principal components
+_REGRESSION_IMAGES = 300  # number of photographs for fitting the linear map over a trained trunk
 
 
 class DistillConfig(BackboneConfig):
@@ -91,8 +91,8 @@ class Student(nn.Module):
         self.trunk = SceneNet(config.widths, config.blocks)
         self.imitate = nn.Linear(self.trunk.dim, config.targets)
         words = BiGRUTextEncoder(vocabulary, WORD_DIM, EMBED_DIM)
-        heads = {"embed_dim": EMBED_DIM, "released_gpo": True}
-        method = models.build("vse_infty", self.trunk.dim, EMBED_DIM, heads)
+        arguments = {"embed_dim": EMBED_DIM, "released_gpo": True}
+        method = models.build("vse_infty", self.trunk.dim, EMBED_DIM, arguments)
         self.heads = DualEncoder(method, words, TrainConfig(size_augmentation=0.0))
 
 
@@ -117,10 +117,10 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model = Student(config, tokenizer.get_vocab_size())
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
-        resumed = self.start(self.model, items=train.image_count)
+        is_resumed = self.start(self.model, items=train.image_count)
         with torch.random.fork_rng():
             self._read_teacher(train, val)
-        if config.init and not resumed:
+        if config.init and not is_resumed:
             self._start_from(Path(config.init))
             self._fit_imitation()
 
@@ -135,13 +135,13 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
         self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) each
         self.val_pixels = val.with_pixels(self.preprocess)
-        self.captioned = int(train.image_of[-1]) + 1  # photographs with captions come first
+        self.captioned_count = int(train.image_of[-1]) + 1  # photographs with captions come first
         path = feature_file(train, config.teacher, extraction)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
         if not path.is_file():  # stored: recomputed values could differ in the last bits
             basis = principal_components(self.maps[0], config.targets)
-            parts = dict(zip(("mean", "map", "weights"), basis, strict=True))
-            save_tensors(path, parts, {"kind": "components"})
+            tensors = dict(zip(("mean", "map", "weights"), basis, strict=True))
+            save_tensors(path, tensors, {"kind": "components"})
         components = load_tensors(path)[0]
         self.mean, self.basis, self.weights = (
             components[name].to(self.device) for name in ("mean", "map", "weights")
@@ -203,12 +203,12 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         mirror(pixels, targets, torch.from_numpy(random.random(len(rows)) < 0.5))
         cells = self._cells(change_colors(pixels, self.config.color, random))
         terms = {"distillation": self._map_error(cells, targets)}
-        captioned = rows < self.captioned
-        if self._has_retrieval_loss(epoch) and captioned.any():
-            rows, cells = rows[captioned], cells[captioned]
+        has_caption = rows < self.captioned_count
+        if self._has_retrieval_loss(epoch) and has_caption.any():
+            rows, cells = rows[has_caption], cells[has_caption]
             first, last = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
             words = self.tables[0].rows(random.integers(first, last))
-            ids, lengths = (torch.from_numpy(part).to(self.device) for part in words)
+            ids, lengths = (torch.from_numpy(array).to(self.device) for array in words)
             mask = torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device)
             pairs = torch.arange(len(rows), device=self.device)
             heads = self.model.heads
@@ -270,8 +270,8 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         config = self.config
         data = describe_data(Path(config.data), config.also, self.train)
-        described = config.describe(Preprocess(config.side), data | {"teacher": config.teacher})
-        return self.model.trunk.state_dict(), described
+        metadata = config.describe(Preprocess(config.side), data | {"teacher": config.teacher})
+        return self.model.trunk.state_dict(), metadata
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -285,17 +285,17 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
         component's squared error: its variance, scaled so that the error of zeros is 1.
     """
     rows = np.linspace(0, len(maps) - 1, min(_COMPONENT_IMAGES, len(maps))).astype(int)
-    total, square, cells = torch.zeros(()), torch.zeros(()), 0
+    total, product_sum, cell_count = torch.zeros(()), torch.zeros(()), 0
     for batch in np.array_split(rows, -(-len(rows) // 64)):
         features = torch.from_numpy(maps[batch]).flatten(0, 1).double()  # (B * N, d)
-        total, square = total + features.sum(dim=0), square + features.mT @ features
-        cells += len(features)
-    mean = total / cells  # (d,)
-    variance, vectors = torch.linalg.eigh(square / cells - torch.outer(mean, mean))
+        total, product_sum = total + features.sum(dim=0), product_sum + features.mT @ features
+        cell_count += len(features)
+    mean = total / cell_count  # (d,)
+    variance, vectors = torch.linalg.eigh(product_sum / cell_count - torch.outer(mean, mean))
     deviation = variance.flip(0)[:count].clamp_min(1e-12).sqrt()
-    scaled = vectors.flip(1)[:, :count] / (deviation * deviation.mean()).sqrt()
+    basis = vectors.flip(1)[:, :count] / (deviation * deviation.mean()).sqrt()
     variances = deviation / deviation.mean()  # (T,) of the scaled components
-    return mean.float(), scaled.float(), (variances / variances.square().mean()).float()
+    return mean.float(), basis.float(), (variances / variances.square().mean()).float()
 
 
 def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
@@ -305,12 +305,12 @@ def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
     maps[selected] = maps[selected].unflatten(1, (side, side)).flip(2).flatten(1, 2)
 
 
-def change_colors(pixels: Tensor, largest: float, random: np.random.Generator) -> Tensor:
+def change_colors(pixels: Tensor, max_change: float, random: np.random.Generator) -> Tensor:
     """Changes saturation, contrast and brightness of each image, in this order.
 
-    Pixels (B, 3, H, W) are in -1 to 1; factors are uniform between 1 - `largest` and 1 + `largest`.
+    Pixels (B, 3, H, W) are in -1 to 1; factors are uniform in 1 ± `max_change`.
     """
-    factors = 1.0 + random.uniform(-largest, largest, (3, len(pixels), 1, 1, 1))
+    factors = 1.0 + random.uniform(-max_change, max_change, (3, len(pixels), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()
     light = (pixels + 1) / 2
     grey = light.mean(dim=1, keepdim=True)

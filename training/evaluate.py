@@ -27,7 +27,7 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware
 from polyview.models.files import atomic_write, sha256_of
 from polyview.training.data.features import CACHE, Extraction
-from polyview.training.data.open_split import from_pack, open_split
+from polyview.training.data.open_split import open_pack_gallery, open_split
 from polyview.training.data.split import Split
 from polyview.training.evaluation import (
     calibration,
@@ -152,11 +152,11 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     names = [options.method] if options.method else known
     singles = _single_names(options, [*names, *options.ensemble], known, "method")
     split, folder = options.split, options.data
-    data = open_split(folder, split) if folder else from_pack(pack, split)
+    data = open_split(folder, split) if folder else open_pack_gallery(pack, split)
     data = scoring.limit_frames(runtime, data)
     if options.calibrate or options.calibration:
         if options.halves:
-            data, split = scoring.half(data, 0 if options.calibrate else 1), f"half of {split}"
+            data, split = scoring.halve(data, 0 if options.calibrate else 1), f"half of {split}"
         single = scoring.ensemble_members(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in single}
         rows = calibration.calibrate_pack(

@@ -79,11 +79,11 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
         tiles = tiles.transpose(0, 2, 1, 3).reshape(grid * grid, size * size)
         for i, item in enumerate(data.scenes[scene].objects):
             covered = (tiles == i + 1).sum(axis=1)  # (N,)
-            enough = min(MIN_COVERAGE * size * size, covered.sum() / 3)
-            visible = (covered >= enough) & (covered > 0)
-            labels[b, visible, _COLUMN[item.name]] = 1.0
+            min_pixels = min(MIN_COVERAGE * size * size, covered.sum() / 3)
+            is_visible = (covered >= min_pixels) & (covered > 0)
+            labels[b, is_visible, _COLUMN[item.name]] = 1.0
             if item.color is not None:
-                labels[b, visible, _COLUMN[f"color:{item.color} {item.name}"]] = 1.0
+                labels[b, is_visible, _COLUMN[f"color:{item.color} {item.name}"]] = 1.0
     return labels
 
 
@@ -98,7 +98,7 @@ def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
 class Pretraining(Loop[PretrainConfig, np.ndarray]):
     """Trains SceneNet on labels; a batch is an array of scene rows."""
 
-    best_by = "object_r_precision"
+    selection_metric = "object_r_precision"
 
     def __init__(self, config: PretrainConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config, out, resume=resume)
@@ -119,10 +119,10 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:  # noqa: ARG002
         pixels = torch.from_numpy(self.preprocess.planes(self.train.images[batch]))
         cells = torch.from_numpy(cell_labels(self.train, batch, self.grid))
-        flipped = torch.rand(len(batch)) < 0.5
-        pixels = torch.where(flipped[:, None, None, None], pixels.flip(3), pixels)
+        is_mirrored = torch.rand(len(batch)) < 0.5
+        pixels = torch.where(is_mirrored[:, None, None, None], pixels.flip(3), pixels)
         square = cells.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, C)
-        cells = torch.where(flipped[:, None, None, None], square.flip(2), square).flatten(1, 2)
+        cells = torch.where(is_mirrored[:, None, None, None], square.flip(2), square).flatten(1, 2)
         target = self.targets[torch.from_numpy(batch)].to(self.device)
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
         with self.autocast():

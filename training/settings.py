@@ -10,26 +10,17 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from polyview.export.pack.validation import STRICT, check
+from polyview.export.pack.validation import STRICT
 
 
 class Settings(BaseModel):
-    """Named values with types and ranges; rejects unknown names."""
+    """Named settings with types and ranges; rejects unknown names."""
 
     model_config = STRICT | ConfigDict(frozen=True)
-
-    def changed(self, **values: Any) -> Self:
-        """Returns a validated copy with some values replaced."""
-        return check(type(self), {**to_values(self), **values})
-
-
-def to_values(settings: Settings) -> dict[str, Any]:
-    """Converts settings to nested dictionaries of JSON and TOML types."""
-    return settings.model_dump(mode="json")
 
 
 def apply_change(values: dict[str, Any], change: str) -> None:

@@ -55,15 +55,15 @@ ABLATIONS = Path("app/bundled/ablations/scenes")  # tables of the app's Results 
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 STATISTICS = ("view_cosine", "wins_entropy", "caption_cosine", "temperature")
 DIFFERENCE = "difference [95 % interval]"
-NUMBERS = ("row", "i2t R@1", "t2i R@1", "rsum", "deviation")  # columns of the app
+APP_COLUMNS = ("row", "i2t R@1", "t2i R@1", "rsum", "deviation")  # of an ablation
 SWEEPS = RECIPES / "sweeps"
 TRAINING_VERSION = 2  # increase when the same settings give different weights
 
 _describe_image_source = cache(describe_image_source)
 
 
-class Choice(Settings):
-    """The trainings of a sweep or of a row, whose values replace or (settings) extend the sweep's.
+class TrainingPlan(Settings):
+    """The trainings of a sweep or a row; a row replaces values of the sweep, but adds `settings`.
 
     Attributes:
         recipe: name of a recipe below `training/recipes`.
@@ -78,7 +78,7 @@ class Choice(Settings):
     seeds: tuple[int, ...] = ()
 
 
-class SweepRow(Choice):
+class SweepRow(TrainingPlan):
     """One row of the table.
 
     Attributes:
@@ -90,7 +90,7 @@ class SweepRow(Choice):
     own_baseline: str = ""
 
 
-class Sweep(Choice):
+class Sweep(TrainingPlan):
     """Rows trained on the same images.
 
     Attributes:
@@ -118,10 +118,10 @@ class Sweep(Choice):
         counts = {row.label: len(self.points(row)) for row in self.rows}
         for name in [self.baseline, *(row.own_baseline for row in self.rows)]:
             if name and name not in counts:
-                raise ValueError(f'there is no row "{name}" to compare with')
-        smallest, largest = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-        if counts[smallest] < counts[largest]:
-            numbers = " and ".join(f"{counts[label]} ({label})" for label in (smallest, largest))
+                raise ValueError(unknown_name_message("baseline", name, counts))
+        extremes = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        if len({*counts.values()}) > 1:
+            numbers = " and ".join(f"{counts[label]} ({label})" for label in extremes)
             raise ValueError(f"all rows must have the same number of trials, not {numbers}")
         return self
 
@@ -151,7 +151,7 @@ class Job:
 
     label: str
     phase: Literal["trial", "final"]
-    setting: str
+    setting: str  # the grid point: its settings, joined by spaces
     config: TrainConfig
     split: str
 
@@ -265,9 +265,10 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     if (temperature := method.contrastive_temperature()) is not None:
         measured["temperature"] = temperature.item()
     seconds = sum(float(line["seconds"]) for line in read_rows(folder / LOG))
-    keys, parameters = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
+    keys, weight_count = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
     values = {key: round(measured[key], 4) if key in measured else "" for key in keys}
-    values |= {"parameters": parameters, "minutes": round(seconds / 60, 1), "hardware": hardware()}
+    values |= {"parameters": weight_count, "minutes": round(seconds / 60, 1)}
+    values["hardware"] = hardware()
     return job, values, image_hits(scores, split.image_of, split.alike)
 
 
@@ -294,8 +295,8 @@ def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str
 
     Each row is compared with its baselines, if these are in the table.
     """
-    finals = dict[str, list[Job]]()  # one for each seed
-    hits = dict[str, np.ndarray]()  # (S, 4, N_img)
+    finals = dict[str, list[Job]]()  # row label -> its final jobs, one per seed
+    hits = dict[str, np.ndarray]()  # row label -> hits (S seeds, 4, N_img)
     for label, group in groupby(final_jobs(sweep, changes, record), lambda job: job.label):
         finals[label] = list(group)
         if all(map(record.find, finals[label])):
@@ -339,10 +340,10 @@ def ablation(sweep: Sweep, lines: Sequence[Sequence[str]], hardware: str) -> dic
         "command": f"python -m polyview sweep {sweep.name}",
         "hardware": hardware,
         "seeds": list(sweep.seeds or (0,)),
-        "columns": [*NUMBERS, f'against "{sweep.baseline}", 95 % interval'],
+        "columns": [*APP_COLUMNS, f'against "{sweep.baseline}", 95 % interval'],
         "rows": [
             [label, *(None if cell == "-" else float(cell) for cell in numbers), difference]
-            for label, *numbers, difference in select(lines, [*NUMBERS, DIFFERENCE])[1:]
+            for label, *numbers, difference in select(lines, [*APP_COLUMNS, DIFFERENCE])[1:]
         ],
         "note": f"{note} {budget}".strip(),
     }
@@ -375,10 +376,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.set += [f"data={options.data}", *(["backbone="] if features else [])]
     with exit_on_error("the same command resumes"):
         for name in options.names:
-            _run(load_sweep(name), options)
+            _run_sweep(load_sweep(name), options)
 
 
-def _run(sweep: Sweep, options: argparse.Namespace) -> None:
+def _run_sweep(sweep: Sweep, options: argparse.Namespace) -> None:
     if options.write and options.set:
         raise ValueError("--write needs the sweep's own settings; leave out --set and --data")
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)

@@ -19,7 +19,7 @@ from polyview.training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    run_command(argv, "train", TrainConfig, _build, describe_settings=_settings, cached=True)
+    run_command(argv, "train", TrainConfig, _build, describe_settings=_describe_all, caches=True)
 
 
 def _build(
@@ -34,7 +34,7 @@ def _build(
     return build_trainer(config, out, resume=resume, extraction=extraction)
 
 
-def _settings() -> Iterator[str]:
+def _describe_all() -> Iterator[str]:
     """Yields lines that describe the settings of the loop, then those of each method."""
     yield from describe(TrainConfig)
     yield from describe(TextConfig, "text.")

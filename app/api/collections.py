@@ -206,7 +206,7 @@ def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> ans
         "files": len(repo.files),
         "bytes": repo.missing_bytes,
     }
-    unknown = sum(size is None for size in repo.missing.values())
+    unknown = sum(size is None for size in repo.missing_files.values())
     missing = repo.missing_bytes
     return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=[part])
 

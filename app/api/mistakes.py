@@ -24,9 +24,9 @@ from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 from polyview.export.mistakes import (
     Caption,
-    by_kind,
     compare,
-    counts,
+    count_by_kind,
+    count_cells,
     is_exact,
     rank_captions,
     summarize,
@@ -64,7 +64,7 @@ def mistakes(
     """Groups captions by which of two methods ranks a correct image in its top k."""
     methods, galleries = retriever.methods, retriever.index.images
     # by default, one method has a single view and the other has several, if possible
-    is_multi = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.best_first}
+    is_multi = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.ranked_names}
     a = a or min(is_multi, key=lambda name: (name == b, is_multi[name] == is_multi.get(b)))
     b = b or min(is_multi, key=lambda name: (name == a, is_multi[name] == is_multi.get(a)))
     a, b = ("+".join(sorted(methods.names(spec), key=[*methods].index)) for spec in (a, b))
@@ -77,7 +77,7 @@ def mistakes(
     first, second, best = (computation.result[spec] for spec in (a, b, methods.best))
     depth = min(k, len(retriever.index))  # files outside the gallery rank after all others
     all_rows = compare(captions, first[:2], second[:2], best[2], depth)
-    kinds, rows = by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
+    kinds, rows = count_by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
         choices = ", ".join(entry["kind"] for entry in kinds)
         raise ValueError(f'no caption is of the kind "{kind}"; choose word:WORD or {choices}')
@@ -91,7 +91,7 @@ def mistakes(
         others = {*rows} - selected
         summary["words_a"] = typical_words(selected, others)
         summary["words_b"] = typical_words(others, selected)
-        summary["counts"], rows = counts(selected), sorted(selected)
+        summary["counts"], rows = count_cells(selected), sorted(selected)
     suspects = [row for row in rows if row.suspect is not None]  # with label errors
     listed = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
@@ -135,7 +135,7 @@ def rank_in_background(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
 ) -> Computation:
     """Starts ranking captions with all methods and `specs`; `result` has the ranks by spec."""
-    ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.best_first),)
+    ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.ranked_names),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)
         failure = "the captions could not be ranked"

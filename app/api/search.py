@@ -159,7 +159,7 @@ def answer(
     result.unknown = []
     for original, read_as in retriever.unknown_words(*texts).items():
         word = original[:_LONGEST_WORD]
-        choices = [] if read_as else sorted(retriever.runtime.reader.known)
+        choices = [] if read_as else sorted(retriever.runtime.reader.words)
         nearest = get_close_matches(word.lower(), choices, n=2, cutoff=0.65)
         result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
     result.unsupported = unsupported_aspects(retriever.info, *texts)

@@ -159,7 +159,7 @@ def to_maps(
     if retriever.reads_sets:
         return to_sheet(retriever, values)
     if regions is None or isinstance(images, Image.Image):
-        return retriever.runtime.on_grid(values)
+        return retriever.runtime.to_grid(values)
     to_map = regions.sum_map if adds_up else regions.max_map
     return torch.stack([to_map(row, part) for row, part in zip(images, values, strict=True)])
 
@@ -186,7 +186,7 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
     """Tiles values (..., T * n) of T frames into sheets (..., rows, columns); drops summaries."""
-    frames = retriever.runtime.on_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
+    frames = retriever.runtime.to_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)
     padded = torch.nn.functional.pad(frames, (0, 0, 0, 0, 0, rows * columns - count))

@@ -129,7 +129,7 @@ def describe_views(
 def search_weighted(
     retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int
 ) -> Lens:
-    """Finds the k best images for a sentence with weighted views, see `Method.weighted`.
+    """Finds the k best images for a sentence with weighted views, see `Method.apply_view_weights`.
 
     `weights` has a number in 0..1 for each view; at least one is not 0. Raises ValueError for an
     unknown method, wrong weights, or an empty gallery.

@@ -326,7 +326,7 @@ class Index:
         for done, name in enumerate(names):
             self._step("clusters", done, len(names))
             captions = [text for text, _ in self._collection.captions]
-            texts = captions or sorted(self._runtime.reader.known)  # similar to users' queries
+            texts = captions or sorted(self._runtime.reader.words)  # similar to users' queries
             sentences = texts[:: max(1, len(texts) // _PROBES)][:_PROBES]
             probes = self._runtime.text_views(sentences, name).embeddings  # (Q, W, D)
             self.images[name].build_search_index([Views(probe[None]) for probe in probes])

@@ -23,7 +23,7 @@ from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings, bundled_pack, bundled_packs
 from polyview.export.hub.client import CancelledError, UnreachableError, is_hub_id, parse_hub_id
 from polyview.export.hub.packs import find_cached, resolve
-from polyview.export.obtain import CLIP, PACK, Offer, look, obtain
+from polyview.export.obtain import CLIP, PACK, Offer, find_offer, obtain
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import MANIFEST
 
@@ -74,7 +74,7 @@ def pack_folder(pack: str, cache: Path) -> Path:
         return folder
     title = PRESETS[pack]["title"]
     try:
-        offer = look(CLIP, PRESETS[pack]["published"])
+        offer = find_offer(CLIP, PRESETS[pack]["published"])
     except UnreachableError as error:
         raise UnreachableError(
             f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
@@ -169,14 +169,14 @@ class Downloads:
                 f'"{address[:200]}" is not a pack that may be loaded here; name {self.accepts}'
             )
         try:  # a public app does not use the owner's token
-            offer = look(kind, _repository(address), None if private else False)
+            offer = find_offer(kind, _repository(address), None if private else False)
         except UnreachableError as error:
             if kind == PACK:
                 return find_cached(address, error)
             hint = "packs in folders on this machine load without the network"
             raise UnreachableError(f"{error}; {hint}") from error
         repo = offer.repo
-        if kind == PACK and MANIFEST not in repo.missing:
+        if kind == PACK and MANIFEST not in repo.missing_files:
             with suppress(ValueError):  # the cached files are incomplete
                 return find_cached(f"{repo.repo_id}@{repo.commit}")
         return offer

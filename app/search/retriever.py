@@ -29,7 +29,7 @@ from polyview.app.search.clips import Scores, best_frames, best_of_files, neares
 from polyview.app.search.computations import Computations
 from polyview.app.search.hits import Answer, Caption, Hit, fingerprint
 from polyview.app.search.word_forms import find_replacement, reword
-from polyview.export.pack.calibration import TENTH
+from polyview.export.pack.calibration import REFERENCE_RANK
 from polyview.export.runtime import Runtime
 from polyview.export.texts import Tokens
 from polyview.models import Views
@@ -129,7 +129,7 @@ class Retriever:
             raise ValueError(f"k must be at least 1, not {k}")
         with shared_processors(len(self.collection.images)):
             query, k = self._encode_terms(terms, spec), min(k, MAX_HITS)
-            matches, scores = self._find_best(query, max(k, TENTH), file_ids)
+            matches, scores = self._find_best(query, max(k, REFERENCE_RANK), file_ids)
             gallery = min((self.index.images[name] for name in query), key=len)
             ids = gallery.ids()
             ids = ids[self._select(ids, file_ids)]
@@ -232,13 +232,13 @@ class Retriever:
     def reword(self, text: str) -> str:
         """Replaces unknown words of a text by the known words that `find_replacement` suggests."""
         tokens, text = self.runtime.reader.read(text), text.strip()
-        return reword(tokens, text, self.runtime.reader.known) if tokens.unknown else text
+        return reword(tokens, text, self.runtime.reader.words) if tokens.unknown else text
 
     def unknown_words(self, *texts: str) -> dict[str, str | None]:
         """Maps unknown words of texts, at most `_MAX_UNKNOWN`, to their replacements or None."""
         typed = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
         words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
-        known = self.runtime.reader.known
+        known = self.runtime.reader.words
         return {word: find_replacement(word, known) for word in words[:_MAX_UNKNOWN]}
 
     def relevant_files(self, terms: Sequence[Term]) -> frozenset[int]:

@@ -60,7 +60,6 @@ def run_command(
         return 1
     for name, method in info.methods.items():
         assert method.parity is not None  # measured by `build_pack`
-        difference = method.parity.numbers
-        print(f"{name}: ONNX and torch differ by {difference:.1e}, ranking identical")
+        print(f"{name}: ONNX and torch differ by {method.parity.numbers:.1e}, ranking identical")
     print(f"{info.folder}: {sum(file.bytes for file in info.files.values()) / 1e6:.1f} MB")
     return 0

@@ -4,7 +4,7 @@ A pack is written to a draft folder, compared with torch at several batch sizes 
 moved to the target folder only if it passes. Numbers: the largest difference of features,
 embeddings and scores, relative to the larger of 1 and the largest magnitude, must not exceed
 `TOLERANCE`. Ranking: every row and column of the scores must have torch's order; scores that differ
-by at most `TIE` (float32 noise) may swap.
+by at most `TIE_TOLERANCE` (float32 noise) may swap.
 
 Encoders become ONNX with a dynamic batch size and length. Weights are stored in half precision and
 converted to float32 by a Cast, which onnxruntime evaluates when it loads the file.
@@ -42,8 +42,8 @@ IMAGE_ENCODER, TOKENIZER = "image_encoder.onnx", "tokenizer.json"
 LOGS = ("config.toml", "log.csv")
 MAX_LENGTH = 64  # maximum number of tokens of a text, if its encoder has no limit
 TOLERANCE = 1e-4
-TIE = 1e-5
-RANKED = 48  # maximum number of images of the last probe
+TIE_TOLERANCE = 1e-5
+MAX_PROBE_IMAGES = 48  # maximum number of images of the last probe
 _MIN_CAST_SIZE = 16  # minimum number of values for which half precision and a Cast save space
 
 
@@ -66,7 +66,7 @@ class MethodParts:
 
 @dataclass(frozen=True)
 class PackParts:
-    """The parts of a pack."""
+    """The modules, settings and files from which a pack is built."""
 
     image_encoder: ImageEncoder | None  # shared by methods; None for precomputed features
     image_dim: int  # d of the image features
@@ -102,6 +102,7 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
 
 
 def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
+    """Writes a pack into the folder `work`; returns the content of its pack.json."""
     (work / TOKENIZER).write_text(parts.tokenizer, "utf-8")
     for name, folder in parts.logs.items():
         _copy(folder, work / "training" / name, [log for log in LOGS if (folder / log).is_file()])
@@ -119,9 +120,8 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     if gallery is not None:
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
         if encoder is None and REGIONS not in gallery_files:
-            advice = "make its gallery with python -m polyview region-gallery"
             fault = f"{parts.gallery} holds only images, but the pack reads ready-made features"
-            raise ValueError(f"{fault}; {advice}")
+            raise ValueError(f"{fault}; make its gallery with python -m polyview region-gallery")
         _copy(gallery.folder, work / FOLDER, gallery_files)
     paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
     if gallery is not None:
@@ -267,16 +267,16 @@ def check_parity(
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
             raise ValueError(f"{name}: rankings differ from torch {sizes}; the export was not kept")
-    scores, trained = expected["scores"], _run_torch(original, pixels, ids, lengths)["scores"]
+    scores, unrounded = expected["scores"], _run_torch(original, pixels, ids, lengths)["scores"]
     # for each row and column: True if the argmax is the same
-    same_best = torch.cat([scores.argmax(dim) == trained.argmax(dim) for dim in (0, 1)])
-    change, share = float((scores - trained).abs().max()), float(same_best.float().mean())
+    same_best = torch.cat([scores.argmax(dim) == unrounded.argmax(dim) for dim in (0, 1)])
+    change, share = float((scores - unrounded).abs().max()), float(same_best.float().mean())
     return schema.Parity(max_drift, ranking=True, fp16_numbers=change, fp16_ranking=share)
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
     """Returns whether scores (B_img, B_txt) rank rows and columns as `reference`, up to ties."""
-    slack = TIE * max(1.0, float(reference.abs().max()))
+    slack = TIE_TOLERANCE * max(1.0, float(reference.abs().max()))
     for candidate, expected in ((scores, reference), (scores.T, reference.T)):
         reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))
         if bool((reordered - reordered.cummin(dim=1).values > slack).any()):
@@ -291,7 +291,7 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
     shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens
     # the last probe has enough images for rankings: the start of the gallery, or noise
     if runtime.info.gallery is None:
-        ranked = RANKED if side <= 256 else 4  # large images take long
+        ranked = MAX_PROBE_IMAGES if side <= 256 else 4  # large images take long
         shapes.append((ranked, ranked, min(12, max_length)))
     for images, texts, size in shapes:
         pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
@@ -305,7 +305,7 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
             yield runtime.preprocess.planes(pixels), ids, lengths
     if runtime.info.gallery is not None:
         gallery = load_gallery(runtime.info.folder)
-        entries = gallery.images[:RANKED]
+        entries = gallery.images[:MAX_PROBE_IMAGES]
         captions = [caption.text for entry in entries for caption in entry.captions[:2]]
         if runtime.regions is not None:
             inputs = runtime.regions.features(range(len(entries))).numpy()
@@ -317,6 +317,7 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
 def _run_torch(
     method: MethodParts, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
+    """Computes `_outputs` in torch from pixels, or from features without an image encoder."""
     images, counts = torch.from_numpy(pixels), torch.from_numpy(lengths)
     if method.image_encoder is not None:
         images = method.image_encoder(images)  # (B_img, N, d)

@@ -23,7 +23,7 @@ from polyview.models.files import no_such, sha256_of
 
 BERT_ID = "google-bert/bert-base-uncased"  # source of the word pieces of VSE-infinity and AVSE
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
-_CHECKPOINTS = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
+_SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
 _BEST = "model_best"  # prefix of the file name of the best epoch's checkpoint, in every release
 _COUNTER = "num_batches_tracked"  # of batch norms, unused in eval mode; some releases lack it
 
@@ -65,7 +65,7 @@ def read_releases() -> dict[str, Release]:
     return releases
 
 
-def rename(key: str, names: Mapping[str, str]) -> str | None:
+def rename_weight(key: str, names: Mapping[str, str]) -> str | None:
     """Returns our name for a released weight, "-" if it is unused, None if no prefix matches."""
     for released_prefix, our_prefix in names.items():
         if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
@@ -113,10 +113,10 @@ def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
     model, options, stored = content, dict[str, Any](), dict[str, Any]()
     if isinstance(content, Mapping) and "model" in content:
         options = content.get("opt", content.get("args", {}))
-        options = _plain(vars(options) if isinstance(options, argparse.Namespace) else options)
-        model, stored = content["model"], _plain(content)
+        options = _to_json(vars(options) if isinstance(options, argparse.Namespace) else options)
+        model, stored = content["model"], _to_json(content)
     for key, value in _stored_weights(model, path).items():
-        name = rename(key, names)
+        name = rename_weight(key, names)
         if name is None:
             raise ValueError(f"{path} holds {key}, which this release does not have; check --from")
         if not bool(torch.isfinite(value).all()):
@@ -142,7 +142,8 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Selects the values that are JSON scalars or lists of JSON scalars."""
     kind = str | int | float | None
     lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
     return {k: values[k] for k, v in lists.items() if all(isinstance(item, kind) for item in v)}
@@ -164,18 +165,18 @@ def _load(path: Path) -> Any:
 
 
 def find_checkpoint(address: str) -> Repo:
-    """Finds the checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`; HubError for 0 or several."""
+    """Finds the checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`; HubError if not unique."""
     path, separator, revision = address.partition("@")
     owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))
     if not is_hub_id(repository):
         raise HubError(f'--hub takes owner/name/FOLDER_OR_FILE[@REVISION], not "{address}"')
     repo = inspect_repo(repository)
-    checkpoints = sorted(name for name in repo.files if name.endswith(_CHECKPOINTS))
+    checkpoints = sorted(name for name in repo.files if name.endswith(_SUFFIXES))
     candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]
     matches = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates
     if len(matches) != 1:
         fault = f"{len(matches) or 'no'} checkpoints under {prefix or 'the whole repository'}"
         names = ", ".join(matches or checkpoints) or "another repository"
         raise HubError(f"there are {fault}; name one of {names}")
-    return repo.only(matches)
+    return repo.select(matches)

@@ -107,7 +107,7 @@ def load_run(
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")
     if sha256_of(tokenizer) != record.tokenizer_sha256:
-        raise ValueError(f"{tokenizer} is not the tokenizer that {folder} was trained with")
+        raise ValueError(f"{tokenizer} is not the tokenizer of the run; copy the whole folder")
     weights_path = str(folder / RUN_WEIGHTS)
 
     def fill(module: nn.Module, prefix: str) -> Any:

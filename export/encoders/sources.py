@@ -55,12 +55,12 @@ ENCODER_FILES = [
 # keys of a saved configuration that do not describe the network's shape
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
 # model types of `transformers` -> keys of `IMAGE_ENCODERS` and `TEXT_ENCODERS`
-_IMAGES = {
+_IMAGE_ARCHS = {
     **{kind: kind for kind in ("mobilenet_v2", "resnet", "vit")},
     **dict.fromkeys(("clip", "clip_vision_model"), "clip_vision"),
     "siglip": "siglip_vision",
 }
-_TEXTS = {
+_TEXT_ARCHS = {
     **dict.fromkeys(("bert", "distilbert", "roberta", "electra"), "bert"),
     **dict.fromkeys(("clip", "clip_text_model"), "clip_text"),
     "siglip": "siglip_text",
@@ -110,10 +110,10 @@ def load_text_source(
     """Loads a published text encoder in eval mode, its tokenizer, and its `describe_text_source`.
 
     The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad.
-    `rounded` and errors are as in `load_image_source`.
+    For `rounded` and errors see `load_image_source`.
     """
     location = _locate(source)
-    spec = _describe_published(location, _TEXTS)
+    spec = _describe_published(location, _TEXT_ARCHS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
     _fill(encoder, _read_published(location, encoder), location, rounded)
     tokenizer = read_tokenizer(location.folder)
@@ -123,17 +123,18 @@ def load_text_source(
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
     """Describes a text encoder as `describe_image_source` does, with `max_length` in tokens."""
-    return _describe_published(_locate(source), _TEXTS)
+    return _describe_published(_locate(source), _TEXT_ARCHS)
 
 
 def _locate(source: str | Path) -> _Source:
+    """Finds or fetches the folder of a source; raises the errors of `load_image_source`."""
     name, _, suffix = str(source).partition("#")
     if suffix not in ("", PROJECTED, FRAME):
         raise ValueError(f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}"')
     try:
         folder = find_folder(name) or fetch_matching(name, ENCODER_FILES)
     except HubError as error:
-        raise ValueError(f"there is no folder {name}, and on the Hub: {error}") from error
+        raise ValueError(f"{name} is no folder, and not available on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         reason = f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json"
         raise FileNotFoundError(f"{reason}; name a run, a pack or a Hugging Face model")
@@ -153,7 +154,7 @@ def _describe_image(source: _Source) -> dict[str, Any]:
     elif source.suffix == FRAME:
         raise ValueError(f'{source.name}: "#{FRAME}" is only for encoders trained by Polyview')
     else:
-        return _describe_published(source, _IMAGES)
+        return _describe_published(source, _IMAGE_ARCHS)
     if source.suffix == FRAME:
         spec["arguments"] = {**spec["arguments"], "parts": list(PARTS)}
         spec["sha256"] = _digest([spec["sha256"], PARTS]).hexdigest()
@@ -225,15 +226,15 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
 
 
 def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[str, Any]:
-    images, projected = architectures is _IMAGES, source.suffix == PROJECTED
-    side = "vision" if images else "text"
+    is_image, projected = architectures is _IMAGE_ARCHS, source.suffix == PROJECTED
+    side = "vision" if is_image else "text"
     config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in architectures:
-        expected = "an image encoder" if images else "a text encoder"
+        expected = "an image encoder" if is_image else "a text encoder"
         raise ValueError(
-            f'{source.name} is a model of type "{model_type}", which is not {expected} known here; '
-            f"known: {', '.join(architectures)}"
+            f'{source.name} is a model of type "{model_type}", which is not {expected} that '
+            f"Polyview supports; choose one of {', '.join(architectures)}"
         )
     arch = architectures[model_type]
     projects = arch == f"clip_{side}"  # SigLIP's features are always in the joint space
@@ -249,7 +250,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
         if tokenizer.token_to_id(GEMMA_END) is not None:
             config["pad_token_id"] = tokenizer.token_to_id("<pad>")
     spec: dict[str, Any] = {
-        "kind": "image_backbone" if images else "text_encoder",
+        "kind": "image_backbone" if is_image else "text_encoder",
         "arch": arch,
         "arguments": {"config": config} | ({"projected": projected} if projects else {}),
     }
@@ -259,12 +260,12 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
         advice = "name a revision with safetensors (often @refs/pr/1), or save it with transformers"
         raise FileNotFoundError(f"{source.name} has no {_WEIGHTS[0]}; {reason}; {advice}")
     files = [source.folder / "config.json", *weights]
-    if images:
+    if is_image:
         spec["preprocess"] = read_preprocess(source.folder, source.name).to_json()
     else:
         offset = 2 if model_type == "roberta" else 0
-        longest = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
-        spec["max_length"] = min(MAX_LENGTH, longest)
+        max_positions = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
+        spec["max_length"] = min(MAX_LENGTH, max_positions)
         files += [source.folder / name for name in _TOKENIZERS]
     # covers the weight files and every setting that affects the features
     digest = _digest([arch, projected, spec.get("preprocess")])
@@ -288,6 +289,7 @@ def _read_config(source: _Source) -> dict[str, Any]:
 
 
 def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dict[str, Tensor]:
+    """Reads published weights under their names in `encoder`; ValueError if any is missing."""
     model: Any = encoder.model
     network_class = type(model)
     if getattr(encoder, "projection", None) is not None:

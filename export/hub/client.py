@@ -26,7 +26,7 @@ from polyview.models.files import no_such
 
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
-ANSWER = 10.0  # timeout of the Hub's answer in seconds
+ANSWER_TIMEOUT = 10.0  # seconds
 _LOGIN = "log in with `hf auth login` or pass a token"
 _ADVICE = {401: _LOGIN, 403: "use a token with access to it", 429: "wait {wait} s, and " + _LOGIN}
 # Every segment of a revision starts with a letter, a digit or "_": the client uses it in a path.
@@ -154,7 +154,7 @@ class Repo:
         return Path(constants.HF_HUB_CACHE, name, "snapshots", self.commit)
 
     @property
-    def missing(self) -> dict[str, int | None]:
+    def missing_files(self) -> dict[str, int | None]:
         """The files that are not in the Hub's cache: file name -> bytes, None if unknown."""
         folder = self.folder
         return {name: size for name, size in self.files.items() if not (folder / name).exists()}
@@ -162,9 +162,9 @@ class Repo:
     @property
     def missing_bytes(self) -> int:
         """The number of bytes to fetch; files of unknown size count as 0."""
-        return sum(size or 0 for size in self.missing.values())
+        return sum(size or 0 for size in self.missing_files.values())
 
-    def only(self, names: Iterable[str]) -> "Repo":
+    def select(self, names: Iterable[str]) -> "Repo":
         """Returns the same commit, restricted to some files."""
         return replace(self, files={name: self.files[name] for name in names})
 
@@ -178,7 +178,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     repo_id, revision = parse_hub_id(address)
     with convert_errors(address):
         info = HfApi(token=token).model_info(
-            repo_id, revision=revision, files_metadata=True, timeout=ANSWER
+            repo_id, revision=revision, files_metadata=True, timeout=ANSWER_TIMEOUT
         )
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
         hub = constants.ENDPOINT

@@ -27,7 +27,7 @@ _MAX_CARD = 10**6  # bytes of README.md; a larger file is not fetched
 # Limits for a pack that a visitor of a public app loads.
 MAX_BYTES = 2 * 10**9
 MAX_FILES = 20_000
-SPARE = 10**9  # bytes of the disk that must stay free
+MIN_FREE_BYTES = 10**9  # bytes of the disk that must stay free
 
 
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
@@ -59,14 +59,14 @@ def pull(
     address: str,
     token: Token = None,
     commit: str | None = None,
-    visitor: bool = False,
+    for_visitor: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Downloads a pack into the Hub's cache; without a connection, finds the pack in the cache.
 
     The cached branch or tag is updated only when the pack is complete and correct: a failed pull
     keeps the previous version, and an invalid pack is deleted. `commit` is the commit to which the
-    address must resolve. A `visitor` is subject to `MAX_BYTES`, `MAX_FILES` and `SPARE`. Returns
+    address must resolve. For visitors, `MAX_BYTES`, `MAX_FILES` and `MIN_FREE_BYTES` apply. Returns
     the folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
     cannot be reached and the cache lacks the pack, HubError if the Hub refuses, the address
     resolves to another commit, or the pack is invalid or exceeds a visitor's limits.
@@ -79,7 +79,7 @@ def pull(
         raise HubError(f"{address} has changed since it was inspected; inspect it again")
     try:
         files = _files_of_pack(repo, token)
-        if visitor:
+        if for_visitor:
             _check_limits(files)
         client.fetch(files, token, progress)
         load_info(repo.folder)
@@ -101,7 +101,7 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
-    manifests = repo.only(limits.keys() & repo.files.keys())
+    manifests = repo.select(limits.keys() & repo.files.keys())
     for name, size in manifests.files.items():
         if (size or 0) > limits[name]:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
@@ -117,7 +117,7 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
             raise PackError(f"{name} has {size} bytes on the Hub, but pack.json says {entry.bytes}")
     if CARD in repo.files and (repo.files[CARD] or 0) <= _MAX_CARD:
         names.append(CARD)
-    return repo.only(names)
+    return repo.select(names)
 
 
 def _check_limits(repo: Repo) -> None:
@@ -128,7 +128,7 @@ def _check_limits(repo: Repo) -> None:
         if value > limit:
             fault = f"it has {value:,} {unit}"
             raise PackError(f"{fault}, more than the {limit:,} that visitors may load")
-    if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + SPARE:
+    if shutil.disk_usage(constants.HF_HUB_CACHE).free < total + MIN_FREE_BYTES:
         raise PackError(f"there is no room for its {total:,} bytes on the disk")
 
 
@@ -182,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--private", action="store_true", help="make a new repository private")
     command = commands.add_parser("pull", help="download a pack, print its commit and its folder")
     command.add_argument("address", help="owner/name, or owner/name@REVISION (branch, tag, commit)")
-    commands.add_parser("list", help=f"up to {_MAX_LISTED} packs, with commit and licence")
+    commands.add_parser("list", help=f"list up to {_MAX_LISTED} packs with commit and licence")
     for command in commands.choices.values():
         command.add_argument("--token", help="access token (default: HF_TOKEN, or hf auth login)")
     options = parser.parse_args(argv)

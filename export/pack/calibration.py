@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from polyview.export.pack.validation import STRICT, Command, Count, Line, Note
 
-TENTH = 10  # rank of the hit with which the best hit is compared
+REFERENCE_RANK = 10  # rank of the hit with which the best hit is compared
 _MIN_IMAGES = 10  # minimum number of images for a judgement
 _MAX_IMAGES = 1000  # the largest gallery of the fit; larger galleries count as this size
 
@@ -47,30 +47,30 @@ class Background(NamedTuple):
     """Statistics of the scores of B queries over a gallery; each is (B,)."""
 
     top: np.ndarray  # the best score
-    tenth: np.ndarray  # the tenth best score, or the last of fewer
+    tenth: np.ndarray  # the tenth best score, or the lowest if there are fewer
     mean: np.ndarray  # mean of all scores, or of an evenly spaced sample
     deviation: np.ndarray  # standard deviation of the same scores
-    images: np.ndarray  # number of images
-    words: np.ndarray  # number of words of the query
-    unknown: np.ndarray  # see `unknown_share`
+    image_count: np.ndarray  # number of images
+    word_count: np.ndarray  # number of words of the query
+    unknown_share: np.ndarray  # see `unknown_share`
 
-    def _logs(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.log(self.words), np.log(np.minimum(self.images, _MAX_IMAGES))
+    def _log_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.log(self.word_count), np.log(np.minimum(self.image_count, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
         """Returns features (B, 6) of the queries, for the weights `Calibration.question`."""
         gaps = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
-        return np.stack([self.top, *gaps, self.unknown, *self._logs()], axis=-1)
+        return np.stack([self.top, *gaps, self.unknown_share, *self._log_counts()], axis=-1)
 
     def sizes(self) -> np.ndarray:
         """Returns features (B, 3) of the queries, for the weights `Calibration.refusal`."""
-        words, size = self._logs()
+        words, size = self._log_counts()
         return np.stack([words, size, words * size], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Returns features (B, n, 4) of hits with scores (B, n), for `Calibration.hit`."""
         below_top = ((self.top - scores.T) / np.maximum(self.deviation, 1e-6)).T  # (B, n)
-        columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._logs())]
+        columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._log_counts())]
         return np.stack([below_top, *columns], axis=-1)
 
 
@@ -100,20 +100,20 @@ class Calibration:
 
     def logits(self, background: Background) -> np.ndarray:
         """Returns log odds (B,) that any image matches."""
-        return weighted(background.features(), self.question)
+        return weighted_sum(background.features(), self.question)
 
     def limits(self, background: Background) -> np.ndarray:
         """Returns log odds (B,) below which no image matches."""
-        return weighted(background.sizes(), self.refusal)
+        return weighted_sum(background.sizes(), self.refusal)
 
     def probabilities(self, background: Background, scores: np.ndarray) -> np.ndarray:
         """Returns probabilities (B, n) that hits with scores (B, n) match their query."""
         features = background.hit_features(self.logits(background), scores)
-        return sigmoid(weighted(features, self.hit))
+        return sigmoid(weighted_sum(features, self.hit))
 
     def judge_answer(
         self,
-        best: np.ndarray,
+        best_scores: np.ndarray,
         scores: np.ndarray,
         count: int,
         words: Sequence[str],
@@ -121,21 +121,22 @@ class Calibration:
     ) -> Judgement | None:
         """Judges the hits of one text query; returns None if there are too few images.
 
-        `best` (n,) are the highest scores in descending order, `scores` (S,) the scores of a sample
-        of the `count` searched images. For `words` and `unknown` see `unknown_share`.
+        `best_scores` (n,) are the highest scores in descending order, `scores` (S,) those of a
+        sample of the `count` searched images. For `words` and `unknown` see `unknown_share`.
         """
         if count < _MIN_IMAGES:
             return None
-        tenth, share = best[min(len(best), TENTH) - 1], unknown_share(words, unknown)
-        values = best[0], tenth, scores.mean(), scores.std(), count, len(words), share
+        tenth = best_scores[min(len(best_scores), REFERENCE_RANK) - 1]
+        share = unknown_share(words, unknown)
+        values = best_scores[0], tenth, scores.mean(), scores.std(), count, len(words), share
         background = Background(*(np.array([value]) for value in values))
         logit = self.logits(background)
-        hits = self.probabilities(background, best[None])[0]
+        hits = self.probabilities(background, best_scores[None])[0]
         matches = bool(logit[0] >= self.limits(background)[0])
         return Judgement(matches, float(sigmoid(logit)[0]), tuple(hits.tolist()))
 
 
-def weighted(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
+def weighted_sum(features: np.ndarray, weights: tuple[float, ...]) -> np.ndarray:
     """Returns weighted sums (...) of features (..., F); the last of F + 1 weights is the bias."""
     return features @ np.array(weights[:-1]) + weights[-1]
 
@@ -185,16 +186,16 @@ class Domain:
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of the pack's images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:
-        """Returns distances (B,) of images with features (B, N, d); about 1 for the pack's own."""
+        """Returns distances (B,) of images with features (B, N, d); about 1 for the pack's."""
         standardised = (_statistics(features) - np.array(self.mean)) / np.array(self.deviation)
         return np.sqrt((standardised**2).mean(axis=1))
 
     @classmethod
     def fit(cls, features: np.ndarray) -> Domain:
         """Fits features (B, N, d) of half of the images; the other half sets the limit."""
-        fitted = _statistics(features[::2])
-        mean = fitted.mean(axis=0).round(4)
-        deviation = np.maximum(fitted.std(axis=0), _MIN_DEVIATION).round(4)
+        statistics = _statistics(features[::2])
+        mean = statistics.mean(axis=0).round(4)
+        deviation = np.maximum(statistics.std(axis=0), _MIN_DEVIATION).round(4)
         domain = cls(tuple(mean.tolist()), tuple(deviation.tolist()), limit=1.0)
         limit = np.quantile(domain.distances(features[1::2]), _WITHIN_LIMIT)
         return replace(domain, limit=round(float(limit), 4))

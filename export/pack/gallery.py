@@ -39,7 +39,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 # indices; validation of a long list stops at the first error
 Rows = Annotated[tuple[Count, ...], FailFast()]
 _MIN_SIDE = 1e-3  # minimum relative side of a box, so that maps also show empty boxes
-MAPS = (16, 16)  # rows and columns of a map over boxes
+MAP_GRID = (16, 16)  # rows and columns of a map over boxes
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -160,12 +160,13 @@ class Regions:
         if boxes is not None:
             if boxes.shape != (*self.shape[:2], 4):
                 raise PackError(f"{path}: boxes must be {(*self.shape[:2], 4)}, not {boxes.shape}")
-            if not (boxes.min() >= 0 and boxes.max() <= 1):
-                raise PackError(f"{path}: boxes must be relative xyxy, 0 to 1")
+            low, high = float(boxes.min()), float(boxes.max())
+            if not 0 <= low <= high <= 1:
+                raise PackError(f"{path}: boxes must be relative xyxy, not {low:g} to {high:g}")
             corners = boxes.float().unflatten(-1, (2, 2))  # (N, n, 2, 2)
             top_left = corners.amin(dim=2).clamp_max(1 - _MIN_SIDE)
             bottom_right = corners.amax(dim=2).maximum(top_left + _MIN_SIDE)
-            self.boxes, self.grid = torch.cat([top_left, bottom_right], dim=-1), MAPS
+            self.boxes, self.grid = torch.cat([top_left, bottom_right], dim=-1), MAP_GRID
 
     def features(self, rows: Sequence[int]) -> Tensor:
         """Returns features (B, n, d) float32 of the images with the indices `rows`."""

@@ -21,7 +21,7 @@ from polyview.models.preprocess import Preprocess
 
 FORMAT = 1
 MANIFEST, CARD = "pack.json", "README.md"
-FOLDER, INDEX = "gallery", "gallery.json"
+FOLDER, INDEX = "gallery", "gallery.json"  # of a pack's gallery
 REGIONS = "regions.safetensors"  # in the folder of INDEX, see `export/pack/gallery.py`
 UNKNOWN_LICENCE = "unknown"  # for weights whose authors state no licence
 MAX_MANIFEST = 2**20  # bytes of pack.json
@@ -158,24 +158,24 @@ class PackInfo(Labels):
             paths += [method.text_encoder, method.head, method.image_encoder]
         for path in paths:
             if path is not None and path not in self.files:
-                raise ValueError(f"it names {path}, but its files table has no checksum of it")
+                raise ValueError(f"{path} has no entry in `files`; export the pack again")
 
     @property
     def checksum(self) -> str:
         """The SHA-256 of everything that determines features and embeddings."""
         values = self.to_json()
-        parts = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
-        parts["arguments"] = {name: method.arguments for name, method in self.methods.items()}
+        content = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
+        content["arguments"] = {name: method.arguments for name, method in self.methods.items()}
         # without the usual paths, so that cached embeddings of older packs stay valid
         files = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
-        usual = ("{}/text_encoder.onnx", "{}/head.safetensors")
-        roles = {n: f for n, f in files.items() if f != [path.format(n) for path in usual]}
+        default_paths = ("{}/text_encoder.onnx", "{}/head.safetensors")
+        roles = {n: f for n, f in files.items() if f != [path.format(n) for path in default_paths]}
         if self.image_encoder.file not in (None, "image_encoder.onnx"):
             roles[""] = [self.image_encoder.file]
         encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
         optional = {"image_encoders": encoders, "roles": roles}
-        parts |= {key: value for key, value in optional.items() if value}
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        content |= {key: value for key, value in optional.items() if value}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def identity(self) -> str:
@@ -199,7 +199,7 @@ def parse_info(values: Any, folder: Path) -> PackInfo:
     """Validates the content of a pack.json; PackError names the first value that is not valid."""
     version = values.get("format") if isinstance(values, dict) else None
     if version != FORMAT:
-        fault = f"is of format {version!r:.20}, but only {FORMAT} is read"
+        fault = f"is of format {version!r:.20}, but this version reads only format {FORMAT}"
         raise PackError(f"{MANIFEST} {fault}; update Polyview, or export the pack again")
     content = {key: value for key, value in values.items() if key != "format"}
     return replace(validation.check(PackInfo, content, MANIFEST), folder=folder)

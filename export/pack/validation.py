@@ -52,11 +52,11 @@ Sha256 = Annotated[str, _like("[0-9a-f]{64}", "64 lower-case hexadecimal digits"
 # A path that stays inside its folder: no "..", no absolute path, no drive letter, no backslash, no
 # wildcard, no hidden file.
 _PART = "[A-Za-z0-9_-][A-Za-z0-9._-]*"
-_PLAIN = (
+_PLAIN_PATH = (
     "a plain relative path of letters, digits, '.', '_', '-' and '/', without '..', a leading '/' "
     "or hidden parts"
 )
-PlainPath = Annotated[str, _like(rf"(?=.{{1,255}}\Z){_PART}(/{_PART})*", _PLAIN)]
+PlainPath = Annotated[str, _like(rf"(?=.{{1,255}}\Z){_PART}(/{_PART})*", _PLAIN_PATH)]
 
 
 def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
@@ -86,12 +86,12 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
         content = to_json(values, inf_nan_mode="constants")
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
-        raise PackError(_sentence(error, kind, where)) from error
+        raise PackError(_format_error(error, kind, where)) from error
     except PydanticSerializationError as error:  # a lone surrogate, too many levels
         raise PackError(f"{where or 'a value'} cannot be written as JSON: {error}") from error
 
 
-def _sentence(error: ValidationError, kind: Any, where: str) -> str:
+def _format_error(error: ValidationError, kind: Any, where: str) -> str:
     """Formats pydantic's first error about a value of the type `kind` as a sentence."""
     first = error.errors(include_url=False)[0]
     keys, category = list(first["loc"]), first["type"]

@@ -13,8 +13,7 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-# number of patches in a view of `SampledViT`, divided by the number of tokens ([CLS] and patches)
-EVAL_SHARE = 0.9
+EVAL_SHARE = 0.9  # patches in a view of `SampledViT` / tokens of the image (patches and [CLS])
 
 
 class _ConvNet(ImageEncoder):

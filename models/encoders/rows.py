@@ -59,13 +59,12 @@ class ImageRows(ImageEncoder):
     def forward(self, pixels: Tensor) -> Tensor:
         """Returns rows (B, 1 + N, D) that add up to the image embedding before normalisation."""
         if isinstance(self.encoder, CLIPImageEncoder):
-            embedding, rows = self._clip(self.encoder, pixels)
+            embedding, rows = self._clip(self.encoder, pixels)  # (B, D), (B, N, D)
         else:
             embedding, rows = self._siglip(self.encoder, pixels)
         return torch.cat([embedding[:, None] - rows.sum(dim=1, keepdim=True), rows], dim=1)
 
     def _clip(self, encoder: CLIPImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the embedding (B, D), and the rows (B, N, D) of the patches."""
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         token_index = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
@@ -75,7 +74,6 @@ class ImageRows(ImageEncoder):
         return projection(model.post_layernorm(state)), projection(rows)
 
     def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the embedding (B, d), and the rows (B, N, d) of the patches."""
         head, hidden = encoder.model.head, encoder.model(pixels).last_hidden_state
         attention: nn.MultiheadAttention = head.attention
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)

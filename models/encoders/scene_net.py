@@ -51,9 +51,7 @@ class SceneNet(ImageEncoder):
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks) + 1:
-            raise ValueError(
-                f"{len(blocks)} blocks need {len(blocks) + 1} widths, not {len(widths)}"
-            )
+            raise ValueError(f"{len(blocks)} blocks need one more width, not {len(widths)} widths")
         self.parts = parts
         self.dim = widths[-1] * (math.prod(parts) if parts else 1)
         self.stride = _STEM_STRIDE * 2 ** len(blocks)

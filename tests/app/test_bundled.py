@@ -18,7 +18,6 @@ from polyview.export.pack.reading import read_info
 from polyview.models import argument_defaults
 from polyview.training.evaluate import main as evaluate
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
-from polyview.training.settings import to_values
 from tests.app.conftest import finish
 from tests.conftest import SHARED
 
@@ -38,13 +37,13 @@ def test_bundled_packs_are_small() -> None:
 
 @pytest.mark.parametrize("pack", [PHOTOS, MOVING])
 def test_methods_follow_their_recipes_and_have_metrics(pack: Path) -> None:
-    info, usual = read_info(pack), to_values(TrainConfig())
+    info, usual = read_info(pack), TrainConfig().model_dump(mode="json")
     recipes = {path.stem for path in (RECIPES / pack.name).glob("*.toml")}
     if pack == PHOTOS:
         assert set(info.methods) == {name for name in recipes if not name.startswith("backbone")}
     for name, method in info.methods.items():
         folder = pack / "training" / name
-        recipe = to_values(load_recipe(TrainConfig, f"{pack.name}/{name}"))
+        recipe = load_recipe(TrainConfig, f"{pack.name}/{name}").model_dump(mode="json")
         made = usual | tomllib.loads((folder / "config.toml").read_text("utf-8"))
         made |= {"data": recipe["data"], "also": recipe["also"]}
         made["text"] = usual["text"] | made["text"]

@@ -19,7 +19,7 @@ def test_ranks_are_those_of_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
     right = [random.choice(12, random.integers(1, 5), replace=False).tolist() for _ in range(90)]
     captions = [Caption("", rows) for rows in right]
     for size in (90, 7):
-        monkeypatch.setattr(mistakes, "PART_BYTES", 4 * 12 * size)
+        monkeypatch.setattr(mistakes, "BATCH_BYTES", 4 * 12 * size)
         ranks = mistakes.rank_captions(captions, "ab", 12, lambda name, part: scores[name][part])
         for q, rows in enumerate(right):
             for name, matrix in scores.items():
@@ -52,7 +52,7 @@ def test_cells_and_kinds_add_up() -> None:
     a, b = np.random.default_rng(0).integers(1, 20, (2, 300))
     kinds = ["x" if place % 3 else "" for place in range(300)]
     outcomes = compared([*range(300)], kinds, a, b, 5)
-    found, table = mistakes.summarize(outcomes), mistakes.by_kind(outcomes)
+    found, table = mistakes.summarize(outcomes), mistakes.count_by_kind(outcomes)
     pairs = list(zip(a <= 5, b <= 5, strict=True))
     for name, cell in {"both": (1, 1), "a": (1, 0), "b": (0, 1), "neither": (0, 0)}.items():
         assert found["counts"][name] == pairs.count(cell)

@@ -177,7 +177,10 @@ def test_unfair_and_unknown_sweeps_are_refused(toy: Path) -> None:
     fewer = "all rows must have the same number of trials, not 1 (three views) and 2"
     for content, message in (
         (text.replace('"three views"', '"three views"\ngrid = { "seed" = [0] }'), fewer),
-        (text.replace('baseline = "one vector"', 'baseline = "none"', 1), 'no row "none"'),
+        (
+            text.replace('baseline = "one vector"', 'baseline = "none"', 1),
+            'there is no baseline "none"',
+        ),
     ):
         toy.write_text(content)
         with pytest.raises(SystemExit, match=re.escape(message)):

@@ -22,7 +22,7 @@ class Batch:
         mask: (I, N) bool, False at padding; N is 0 for pixels.
         rows: (B,) int64, the row of each pair's image among the I images.
         ids: (B, L) int64 token ids, 0 at padding.
-        lengths: (B,) int64, numbers of tokens.
+        lengths: (B,) int64, the number of tokens of each text.
         image_ids: (B,) int64, equal for pairs of the same image.
     """
 
@@ -63,17 +63,17 @@ def batches(
         index = order[start : start + batch_size]
         ids, lengths = table.rows(index)
         if unknown_rate:
-            is_replaced = (random.random(ids.shape) < unknown_rate) & ~np.isin(ids, table.fixed)
+            is_replaced = (random.random(ids.shape) < unknown_rate) & ~np.isin(ids, table.fixed_ids)
             ids = np.where(is_replaced, UNKNOWN_ID, ids)
         images = data.image_of[index]
         unique, rows = np.unique(images, return_inverse=True)
         if captions_per_image == 1:
             unique, rows = images, np.arange(len(images))
         if isinstance(data.features, Copies | Clips):
-            values = data.features.sample(unique, random)
+            selection = data.features.sample(unique, random)
         else:
-            values = data.features[unique]
-        features = torch.from_numpy(values).float()  # (I, n, d) or (I, 3, S, S)
+            selection = data.features[unique]
+        features = torch.from_numpy(selection).float()  # (I, n, d) or (I, 3, S, S)
         mask = data.mask(unique, features.shape[1] if features.dim() == 3 else 0)
         arrays = mask, rows, ids, lengths.astype(np.int64), images
         yield Batch(features, *map(torch.from_numpy, arrays))
@@ -92,9 +92,9 @@ def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) 
     if size == 1:
         return order
     order = order[np.argsort(group_of[order], kind="stable")]  # by group, shuffled within each
-    owner = group_of[order]
-    first = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])  # first caption of each group
-    counts = np.diff(np.r_[first, len(order)])
-    within = np.arange(len(order)) - np.repeat(first, counts)
-    groups = np.split(order, np.flatnonzero(within % size == 0)[1:])
+    ids = group_of[order]
+    starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])  # first caption of each group
+    counts = np.diff(np.r_[starts, len(order)])
+    positions = np.arange(len(order)) - np.repeat(starts, counts)  # within each group
+    groups = np.split(order, np.flatnonzero(positions % size == 0)[1:])
     return np.concatenate([groups[g] for g in random.permutation(len(groups))])

@@ -30,10 +30,10 @@ from polyview.training.data.split import Copies, Split
 
 CACHE = Path("data/cache")
 MIN_GRAPH_IMAGES = 200  # with fewer images, exporting to ONNX takes longer than it saves
-_BATCH = 64  # images
-_MAX_NAMED = 10  # damaged images named in an error
-_LOCAL = ("runs", "data")  # folders of runs and downloaded encoders, not owners on the Hub
-_MADE_BY = {
+_BATCH_SIZE = 64  # images
+_MAX_NAMED = 10  # maximum number of damaged images named in an error
+_LOCAL_FOLDERS = ("runs", "data")  # folders of runs and downloaded encoders, not owners on the Hub
+_COMMANDS = {  # folder -> command that creates it
     "runs/backbone": "pretrain --recipe scenes/backbone",
     "runs/photo_backbone": "distill --recipe flickr8k/backbone",
     "runs/photos_backbone_first": "distill --recipe photos/backbone_first",
@@ -58,10 +58,10 @@ class Extraction:
     @property
     def torch_device(self) -> torch.device:
         """The device of encoders; raises ValueError if it is not available."""
-        available = torch.cuda.is_available()
-        if self.device == "cuda" and not available:
+        has_cuda = torch.cuda.is_available()
+        if self.device == "cuda" and not has_cuda:
             raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
-        return torch.device("cuda" if available and self.device != "cpu" else "cpu")
+        return torch.device("cuda" if has_cuda and self.device != "cpu" else "cpu")
 
 
 def read_features(
@@ -85,11 +85,11 @@ def read_features(
             images = crops(split.images, copy) if copy else split.images
             encoder, preprocess, _ = load_image_source(backbone, extraction.torch_device)
             extract(encoder, preprocess, images, path, extraction.torch_device)
-        stored = np.load(path, mmap_mode="r")  # (images, n, d)
-        if len(stored) != len(split.images) and isinstance(split.images, ImageFiles):
-            counts = f"{len(stored):,} images instead of {len(split.images):,}"
+        array = np.load(path, mmap_mode="r")  # (images, n, d)
+        if len(array) != len(split.images) and isinstance(split.images, ImageFiles):
+            counts = f"{len(array):,} images instead of {len(split.images):,}"
             raise ValueError(f"{path} has features of {counts}; delete it to compute them again")
-        versions.append(stored.reshape(-1, split.frames * stored.shape[1], stored.shape[2]))
+        versions.append(array.reshape(-1, split.frames * array.shape[1], array.shape[2]))
     features = Copies(versions) if copies > 1 else versions[0]
     return replace(split, features=features, summary_token=summary_token)
 
@@ -140,18 +140,18 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     """
     name = str(source).partition("#")[0]
     folder = Path(name)
-    if not folder.parts or folder.parts[0] not in _LOCAL or folder.is_dir():
+    if not folder.parts or folder.parts[0] not in _LOCAL_FOLDERS or folder.is_dir():
         return
     option = f"--set {setting}=..."
-    if name in _MADE_BY:
-        command = f"python -m polyview {_MADE_BY[name]} --out {name}"
+    if name in _COMMANDS:
+        command = f"python -m polyview {_COMMANDS[name]} --out {name}"
         advice = f"make it with {command}, or name another: {option}"
         raise FileNotFoundError(f"there is no folder {name}; {advice}")
     advice = f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id: {option}"
     raise FileNotFoundError(no_such("folder", folder, advice))
 
 
-def _as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
+def _to_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
     """Converts an image encoder to onnxruntime, which is faster than torch on CPUs."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
@@ -159,9 +159,9 @@ def _as_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
         sample = (torch.zeros(2, 3, side, side),)
         options: dict[str, Any] = {"input_names": ["pixels"], "dynamic_axes": {"pixels": {0: "B"}}}
         torch.onnx.export(encoder.eval(), sample, graph, **options, dynamo=False)
-        threads = ort.SessionOptions()
-        threads.intra_op_num_threads = torch.get_num_threads()
-        session = ort.InferenceSession(graph, threads, ["CPUExecutionProvider"])
+        session_options = ort.SessionOptions()
+        session_options.intra_op_num_threads = torch.get_num_threads()
+        session = ort.InferenceSession(graph, session_options, ["CPUExecutionProvider"])
     return lambda pixels: torch.from_numpy(session.run(None, {"pixels": pixels.numpy()})[0])
 
 
@@ -188,7 +188,7 @@ def extract(
         if not path.is_file():
             encode: Callable[[Tensor], Tensor] = encoder
             if device.type == "cpu" and len(images) >= MIN_GRAPH_IMAGES:
-                encode = _as_graph(encoder, preprocess.size)
+                encode = _to_graph(encoder, preprocess.size)
             with replacing(path) as draft, draft.open("wb") as file:
                 for pixels in _decode(images, preprocess, f"features, {path.name}"):
                     features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
@@ -214,8 +214,8 @@ def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -
         except (OSError, ValueError) as error:
             return str(error)
 
-    starts, reasons = range(0, len(images), _BATCH), list[str]()
-    batches = (thread_map(square, range(n, min(n + _BATCH, len(images)))) for n in starts)
+    starts, reasons = range(0, len(images), _BATCH_SIZE), list[str]()
+    batches = (thread_map(square, range(n, min(n + _BATCH_SIZE, len(images)))) for n in starts)
     with tqdm(total=len(images), desc=title, mininterval=1) as bar:
         for batch in prefetch(batches):
             bar.update(len(batch))

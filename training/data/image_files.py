@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image, ImageOps, ImageSequence
 
 _DEFAULT_MILLISECONDS = 100.0  # for frames without a duration
-_CACHED_CLIPS = 3
+_MAX_CACHED_CLIPS = 3
 _Item = TypeVar("_Item")
 
 
-class Lazy(Sequence[_Item]):
+class LazyList(Sequence[_Item]):
     """A sequence of `count` items that `make` creates on access."""
 
     def __init__(self, count: int, make: Callable[[int], _Item]) -> None:
@@ -29,7 +29,7 @@ class Lazy(Sequence[_Item]):
         return self._make(self._rows[index])
 
 
-class ImageFiles(Lazy[Image.Image]):
+class ImageFiles(LazyList[Image.Image]):
     """Image files of any size and mode.
 
     Raises:
@@ -74,34 +74,34 @@ def find_damaged(images: ImageFiles) -> list[int]:
     return np.flatnonzero(thread_map(is_damaged, range(len(images)))).tolist()
 
 
-def crops(images: Sequence[Image.Image], number: int) -> Sequence[Image.Image]:
-    """Returns random crops, seeded by `number`, of at least half of each image, half mirrored."""
+def crops(images: Sequence[Image.Image], seed: int) -> Sequence[Image.Image]:
+    """Returns a random crop of at least half of each image, mirrored with probability 1/2."""
 
     def crop(row: int) -> Image.Image:
-        random = np.random.default_rng([number, row])
+        random = np.random.default_rng([seed, row])
         image = ImageOps.exif_transpose(images[row])
         area, tilt = random.uniform(0.5, 1.0), np.exp(random.uniform(-0.3, 0.3))
         width = round(image.width * min(1.0, np.sqrt(area * tilt)))
         height = round(image.height * min(1.0, np.sqrt(area / tilt)))
         left = int(random.integers(image.width - width + 1))
         top = int(random.integers(image.height - height + 1))
-        part = image.crop((left, top, left + max(1, width), top + max(1, height)))
-        return ImageOps.mirror(part) if random.random() < 0.5 else part
+        cropped = image.crop((left, top, left + max(1, width), top + max(1, height)))
+        return ImageOps.mirror(cropped) if random.random() < 0.5 else cropped
 
-    return Lazy(len(images), crop)
+    return LazyList(len(images), crop)
 
 
 def clip_frames(
-    read: Callable[[int], list[Image.Image]], clips: int, frames: int
+    read: Callable[[int], list[Image.Image]], clip_count: int, frame_count: int
 ) -> Sequence[Image.Image]:
-    """Returns a sequence with frame f of clip i at i * frames + f; `read` reads a clip's frames."""
-    lock, cached = Lock(), lru_cache(_CACHED_CLIPS)(read)
+    """Returns all frames, clip by clip; `read` reads the `frame_count` frames of a clip."""
+    lock, read_cached = Lock(), lru_cache(_MAX_CACHED_CLIPS)(read)
 
     def frame(row: int) -> Image.Image:
         with lock:  # several threads read frames of the same clip
-            return cached(row // frames)[row % frames]
+            return read_cached(row // frame_count)[row % frame_count]
 
-    return Lazy(clips * frames, frame)
+    return LazyList(clip_count * frame_count, frame)
 
 
 def read_frames(path: Path, count: int) -> list[Image.Image]:

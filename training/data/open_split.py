@@ -17,9 +17,9 @@ from PIL import Image
 from polyview.export.pack.gallery import load_gallery, regions_of
 from polyview.export.pack.reading import load_info
 from polyview.training.data import image_files, photographs
-from polyview.training.data.image_files import ImageFiles, Lazy, clip_frames, find_damaged
+from polyview.training.data.image_files import ImageFiles, LazyList, clip_frames, find_damaged
 from polyview.training.data.precomputed import is_precomputed, open_regions
-from polyview.training.data.split import SeenObjects, Split, flatten_captions
+from polyview.training.data.split import Split, VisibleObjects, flatten_captions
 from polyview.training.data.texts import build_tokenizer
 from polyview.training.data.videos import is_videos, open_videos
 from polyview.training.scenes.classes import names_of
@@ -31,7 +31,7 @@ from polyview.training.scenes.render import clip_frames as draw_frames
 from polyview.training.scenes.store import is_clips, load_clips, load_scenes
 from polyview.training.settings import exit_on_error
 
-_MAX_NAMED = 10  # damaged images listed
+_MAX_NAMED = 10  # maximum number of damaged images listed
 
 
 def open_split(data: Path, name: str) -> Split:
@@ -86,12 +86,12 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     With `without_captions`, the uncaptioned photographs of these folders are appended too. Raises
     the errors of `open_split`, and ValueError if `also` is set and `data` holds no photographs.
     """
-    first = open_split(data, "train")
+    main_split = open_split(data, "train")
     if not also:
-        return first
+        return main_split
     folders = [Path(name) for name in also]
-    splits = [first, *(photographs.open_photographs(folder, "train") for folder in folders)]
-    if not isinstance(first.images, ImageFiles):
+    splits = [main_split, *(photographs.open_photographs(folder, "train") for folder in folders)]
+    if not isinstance(main_split.images, ImageFiles):
         reason = f'"also" needs photographs in "data", but {data} holds none'
         raise ValueError(f'{reason}; leave "also" out')
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
@@ -99,7 +99,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     if without_captions:
         paths += [path for folder in folders for path in photographs.find_uncaptioned(folder)]
     return replace(
-        first,
+        main_split,
         captions=[caption for split in splits for caption in split.captions],
         image_of=np.concatenate([s.image_of + n for s, n in zip(splits, starts, strict=False)]),
         images=ImageFiles(paths),
@@ -111,10 +111,10 @@ def _open_scenes(folder: Path) -> Split:
     data = load_scenes(folder)
     return Split(
         *flatten_captions([[caption.text for caption in scene.captions] for scene in data.scenes]),
-        Lazy(len(data.images), lambda row: Image.fromarray(data.images[row])),
+        LazyList(len(data.images), lambda row: Image.fromarray(data.images[row])),
         folder=folder,
         relevant=cache(partial(relevant_rows, data.scenes, satisfies)),
-        objects=SeenObjects(
+        objects=VisibleObjects(
             list(data.instances),
             [caption.mentions for scene in data.scenes for caption in scene.captions],
             [[names_of(item.name) for item in scene.objects] for scene in data.scenes],
@@ -137,7 +137,7 @@ def _open_clips(folder: Path) -> Split:
     )
 
 
-def from_pack(pack: Path, split: str) -> Split:
+def open_pack_gallery(pack: Path, split: str) -> Split:
     """Opens the gallery of a pack; raises ValueError if it is missing or of another split."""
     info = load_info(pack, verify=False)
     if info.gallery is None:
@@ -153,13 +153,13 @@ def from_pack(pack: Path, split: str) -> Split:
     relevant = [np.array(caption.relevant) for caption in captions]
     paths = [gallery.folder / image.file for image in images]
     masks = [gallery.folder / image.mask for image in images if image.mask is not None]
-    masks_by_row = Lazy(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
+    masks_by_row = LazyList(len(masks), lambda row: np.asarray(Image.open(masks[row]).convert("L")))
     names = [[names_of(item.name) for item in image.objects] for image in images]
     mentions_and_names = [caption.mentions for caption in captions], names
-    objects = SeenObjects(masks_by_row, *mentions_and_names)
+    objects = VisibleObjects(masks_by_row, *mentions_and_names)
     alike = [image.alike for image in images]
     has_alike = None not in alike
-    stills = Split(
+    still_split = Split(
         *texts,
         ImageFiles(paths),
         folder=pack / split,
@@ -170,15 +170,15 @@ def from_pack(pack: Path, split: str) -> Split:
         foils=partial(make_foils, images) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
-        return stills
+        return still_split
     visible = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
     for rows, image in zip(visible, images, strict=True):
         for row, item in zip(rows, image.objects, strict=True):
             row[list(item.frames)] = True
     read = image_files.read_frames
     frame_images = clip_frames(lambda row: read(paths[row], frames), len(paths), frames)
-    moments = SeenObjects(visible, *mentions_and_names)
-    return replace(stills, images=frame_images, frames=frames, moments=moments)
+    moments = VisibleObjects(visible, *mentions_and_names)
+    return replace(still_split, images=frame_images, frames=frames, moments=moments)
 
 
 @exit_on_error()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split, flatten_captions
@@ -30,15 +30,15 @@ KNOWN = {
     "dataset_flickr30k.json": "Flickr30K",
     "dataset_coco.json": "COCO",
 }
-USUAL = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")  # preferred as well
+USUAL_NAMES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")  # also preferred
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-HELD_OUT = 10  # splits by checksum: one in ten images for validation, and one for testing
+HELD_OUT = 10  # without splits, one in ten images is for validation, and one for testing
 IMAGES = "images"
 EVALUATED_CAPTIONS = 5  # captions per image in evaluation; a few COCO images have six or seven
-_FILE = ("file", "filename", "file_name", "image", "image_name")
-_CAPTION = ("caption", "captions", "text", "sentence", "comment")
+_FILE_COLUMNS = ("file", "filename", "file_name", "image", "image_name")
+_CAPTION_COLUMNS = ("caption", "captions", "text", "sentence", "comment")
 _SPLITS = {"validation": "val", "restval": "train"}  # COCO's restval is training data
-_MAX_NAMED = 3  # missing files named in an error
+_MAX_NAMED = 3  # maximum number of missing files named in an error
 _FIX = "correct it, or fetch it again"
 
 
@@ -51,25 +51,21 @@ class CaptionedImage:
     split: str | None
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Row(_Strict, extra="allow"):
+class _Row(BaseModel, strict=True, extra="allow"):
     """A row of a table or of JSON Lines; `model_extra` has the fields with unknown names."""
 
-    file: str = Field(validation_alias=AliasChoices(*_FILE))
-    captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION))
+    file: str = Field(validation_alias=AliasChoices(*_FILE_COLUMNS))
+    captions: list[str] | str = Field(validation_alias=AliasChoices(*_CAPTION_COLUMNS))
     split: str | None = None
     row_number: Any = Field(None, alias="")  # ignored: an index without a name
     comment_number: Any = None  # ignored: a column of Flickr30K's table
 
 
-class _Sentence(_Strict):
+class _Sentence(BaseModel, strict=True):
     raw: str
 
 
-class _Image(_Strict):
+class _Image(BaseModel, strict=True):
     """An image of Karpathy's or COCO's JSON."""
 
     file: str = Field(validation_alias=AliasChoices("filename", "file_name"))
@@ -79,12 +75,12 @@ class _Image(_Strict):
     id: int | str | None = None
 
 
-class _Annotation(_Strict):
+class _Annotation(BaseModel, strict=True):
     image_id: int | str
     caption: str
 
 
-class _Json(_Strict):
+class _Json(BaseModel, strict=True):
     images: list[_Image]
     annotations: list[_Annotation] | None = None
 
@@ -101,7 +97,7 @@ def find_captions(data: Path) -> Path | None:
     if data.is_file():
         return data
     files = sorted(path for path in data.iterdir() if path.is_file()) if data.is_dir() else []
-    preferred = [path for path in files if path.name in (*KNOWN, *USUAL)]
+    preferred = [path for path in files if path.name in (*KNOWN, *USUAL_NAMES)]
     candidates = preferred or [path for path in files if path.suffix.lower() in ENDINGS]
     if len(candidates) > 1:
         names = " and ".join(path.name for path in candidates)
@@ -152,12 +148,12 @@ def _from_json(path: Path, text: str) -> _Entries:
 def _from_lines(path: Path, text: str) -> _Entries:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            yield from _entry(f"{path}, line {number}", line)
+            yield from _parse_entry(f"{path}, line {number}", line)
 
 
 def _from_table(path: Path, text: str) -> _Entries:
-    head = next((line for line in text.splitlines() if line.strip()), "")
-    separator = max(",;|\t", key=head.count)
+    first_line = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max(",;|\t", key=first_line.count)
     rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=True)
     columns: list[str] = []
     try:
@@ -167,7 +163,7 @@ def _from_table(path: Path, text: str) -> _Entries:
                 continue
             if not columns:
                 columns = [cell.lower() for cell in cells]
-                for names in (_FILE, _CAPTION):
+                for names in (_FILE_COLUMNS, _CAPTION_COLUMNS):
                     if not set(names) & set(columns):
                         first = f'its first line is "{", ".join(columns)[:100]}"'
                         advice = "begin it with the line file,caption"
@@ -177,13 +173,13 @@ def _from_table(path: Path, text: str) -> _Entries:
                 advice = 'put captions that contain the separator into "quotation marks"'
                 raise ValueError(f"{location} has {counts}; {advice}")
             else:
-                yield from _entry(location, dict(zip(columns, cells, strict=True)))
+                yield from _parse_entry(location, dict(zip(columns, cells, strict=True)))
     except csv.Error as error:
         location = f"{path}, line {rows.line_num}"
         raise ValueError(f"{location} is not readable ({error}); {_FIX}") from error
 
 
-def _entry(location: str, value: str | dict[str, str]) -> _Entries:
+def _parse_entry(location: str, value: str | dict[str, str]) -> _Entries:
     row = _parse(_Row, location, value)
     for field in row.model_extra or ():
         advice = "rename it to file, caption or split, or remove it"
@@ -208,19 +204,19 @@ def _check_name(location: str, file: str) -> None:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
         reason = "which is outside the folder of images"
-        raise ValueError(f'{location} names the file "{file}", {reason}')
+        raise ValueError(f'{location} names the file "{file}", {reason}; {_FIX}')
     if not file.isprintable() or not 1 <= len(path.name) <= 255:  # the limits of file systems
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 
 def _assign_splits(path: Path, images: list[CaptionedImage]) -> None:
     """Checks the splits of a captions file, or assigns splits by checksums of the image names."""
-    without = [image for image in images if image.split is None]
-    if without and len(without) < len(images):
+    unassigned = [image for image in images if image.split is None]
+    if unassigned and len(unassigned) < len(images):
         advice = "give every image a split, or none"
-        raise ValueError(f"{path}: {without[0].file} has no split, unlike others; {advice}")
+        raise ValueError(f"{path}: {unassigned[0].file} has no split, unlike others; {advice}")
     held_out = max(1, len(images) // HELD_OUT)
-    order = sorted(without, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
+    order = sorted(unassigned, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
     for i, image in enumerate(order):
         image.split = "val" if i < held_out else "test" if i < 2 * held_out else "train"
     for image in images:
@@ -238,7 +234,7 @@ def open_photographs(data: Path, name: str) -> Split:
     selected = [image for image in entries if image.split == name]
     if not selected:
         sizes = Counter(str(image.split) for image in entries)
-        counts = ", ".join(f"{part} ({count})" for part, count in sorted(sizes.items()))
+        counts = ", ".join(f"{split} ({count})" for split, count in sorted(sizes.items()))
         has = f"it has {counts or 'none at all'}"
         raise ValueError(f'{path} has no photographs in the split "{name}"; {has}')
     limit = None if name == "train" else EVALUATED_CAPTIONS

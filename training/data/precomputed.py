@@ -1,12 +1,12 @@
 """Ready-made region features with captions, in SCAN's layout.
 
 The papers train on features of Flickr30K and COCO that SCAN's authors published (Lee et al., ECCV
-2018; named in a footnote of AVSE, section 4.2). A folder holds three files for each of `train`,
-`dev` (or `val`), `test` and, for the 5,000 test images of COCO, `testall`:
+2018; named in a footnote of AVSE, section 4.2). A folder holds two or three files for each of
+`train`, `dev` (or `val`), `test` and, for the 5,000 test images of COCO, `testall`:
 
-    <part>_ims.npy     float (rows, 36, 2048); one row, or five equal rows, for each image
-    <part>_caps.txt    one caption on each line, grouped by image
-    <part>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
+    <name>_ims.npy     float (rows, 36, 2048); one row, or five equal rows, for each image
+    <name>_caps.txt    one caption on each line, grouped by image
+    <name>_boxes.npy   optional: float (rows, 36, 4), relative xyxy
 
 Of five equal rows only the first is used. Features are memory-mapped.
 
@@ -32,13 +32,13 @@ from polyview.models.preprocess import to_rgb
 from polyview.training.data.split import Split, load_array
 from polyview.training.settings import exit_on_error
 
-REPEATED = 5
+REPEATS = 5  # number of equal rows of an image in the published files
 COUNT = 1000  # default number of images of a gallery
 SIDE = 640  # longer side of a stored photograph in pixels
 QUALITY = 82  # quality of WebP files
-_DRAWN = (320, 240)  # width and height of a drawing
-_PAPER, _INK = (243, 243, 240), (70, 78, 96)
-_LINES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito
+_DRAWING_SIZE = (320, 240)  # width and height of a drawing
+_PAPER_COLOR, _INK_COLOR = (243, 243, 240), (70, 78, 96)
+_LINE_COLORS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # Okabe and Ito
 
 
 def is_precomputed(folder: Path) -> bool:
@@ -47,31 +47,31 @@ def is_precomputed(folder: Path) -> bool:
 
 
 def open_regions(folder: Path, name: str) -> Split:
-    """Opens a split: "train", "val", "test", or another part such as "testall".
+    """Opens a split: "train", "val", "test", or another name such as "testall".
 
     Raises FileNotFoundError if a file is missing, ValueError if features, captions, boxes disagree.
     """
-    parts = ("dev", "val") if name == "val" else (name,)
-    part = next((part for part in parts if (folder / f"{part}_ims.npy").is_file()), None)
-    if part is None:
-        files = " or ".join(f"{part}_ims.npy" for part in parts)
+    names = ("dev", "val") if name == "val" else (name,)
+    prefix = next((part for part in names if (folder / f"{part}_ims.npy").is_file()), None)
+    if prefix is None:
+        files = " or ".join(f"{part}_ims.npy" for part in names)
         raise FileNotFoundError(f'{folder} has no features of the split "{name}": no {files}')
-    rows = load_array(folder / f"{part}_ims.npy", 3, "images, regions, numbers")  # (rows, n, d)
-    captions, path = _captions(folder / f"{part}_caps.txt"), folder / f"{part}_boxes.npy"
-    boxes = _boxes(path, (*rows.shape[:2], 4)) if path.is_file() else None
-    first = rows[: 4 * REPEATED]
-    equal = [np.array_equal(row, first[i - i % REPEATED]) for i, row in enumerate(first)]
-    if len(rows) == len(captions) and len(rows) % REPEATED == 0 and all(equal):
-        rows, boxes = rows[::REPEATED], None if boxes is None else boxes[::REPEATED]
+    rows = load_array(folder / f"{prefix}_ims.npy", 3, "images, regions, numbers")  # (rows, n, d)
+    captions, path = _read_captions(folder / f"{prefix}_caps.txt"), folder / f"{prefix}_boxes.npy"
+    boxes = _read_boxes(path, (*rows.shape[:2], 4)) if path.is_file() else None
+    sample = rows[: 4 * REPEATS]
+    is_repeat = [np.array_equal(row, sample[i - i % REPEATS]) for i, row in enumerate(sample)]
+    if len(rows) == len(captions) and len(rows) % REPEATS == 0 and all(is_repeat):
+        rows, boxes = rows[::REPEATS], None if boxes is None else boxes[::REPEATS]
     if len(captions) % len(rows):
         counts = f"there are {len(rows)} images and {len(captions)} captions"
-        reason = f"{folder / part}_caps.txt needs the same number of captions for each image"
+        reason = f"{folder / prefix}_caps.txt needs the same number of captions for each image"
         raise ValueError(f"{reason}: {counts}; fetch the files again")
     image_of = np.repeat(np.arange(len(rows)), len(captions) // len(rows))
     return Split(captions, image_of, features=rows, boxes=boxes, folder=folder / name)
 
 
-def _captions(path: Path) -> list[str]:
+def _read_captions(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; add the captions of the features")
     lines = path.read_text("utf-8").splitlines() or [""]
@@ -81,7 +81,7 @@ def _captions(path: Path) -> list[str]:
     return lines
 
 
-def _boxes(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+def _read_boxes(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     boxes = load_array(path, 3, "images, regions, 4")
     if boxes.shape != shape:
         raise ValueError(f"{path} must hold a box for each region, {shape}, not {boxes.shape}")
@@ -115,7 +115,7 @@ def write_gallery(
     boxes = None if data.boxes is None else data.boxes[:count]
     files = [f"images/{split}-{row:06}.webp" for row in range(count)]
     records = [{"file": file, "captions": list[dict[str, str]]()} for file in files]
-    subset = data.first(count)
+    subset = data.head(count)
     for text, row in zip(subset.captions, subset.image_of.tolist(), strict=True):
         records[row]["captions"].append({"text": text})
     with replacing_folder(out) as draft:
@@ -126,22 +126,22 @@ def write_gallery(
                     image = to_rgb(photograph)
                 image.thumbnail((SIDE, SIDE))
             else:
-                image = _drawing(row, None if boxes is None else boxes[row])
+                image = _draw_boxes(row, None if boxes is None else boxes[row])
             image.save(draft / file, quality=QUALITY)
         write_regions(draft, data.features[:count], boxes)
         index = {"split": split, "world": data.folder.parent.resolve().name, "images": records}
         (draft / INDEX).write_text(json.dumps(index), "utf-8")
 
 
-def _drawing(row: int, boxes: np.ndarray | None) -> Image.Image:
+def _draw_boxes(row: int, boxes: np.ndarray | None) -> Image.Image:
     """Draws a placeholder for a photograph: its number and its region boxes (n, 4)."""
-    image = Image.new("RGB", _DRAWN, _PAPER)
+    image = Image.new("RGB", _DRAWING_SIZE, _PAPER_COLOR)
     pen = ImageDraw.Draw(image)
     for i, box in enumerate([] if boxes is None else boxes):
-        near, far = (box[:2] * _DRAWN).round(), (box[2:] * _DRAWN).round() - 1
-        corners = [*np.minimum(near, far).tolist(), *np.maximum(near, far).tolist()]
-        pen.rectangle(corners, outline=_LINES[i % len(_LINES)])
-    pen.text((8, 6), f"image {row + 1}: regions, no photograph", fill=_INK)
+        first, last = (box[:2] * _DRAWING_SIZE).round(), (box[2:] * _DRAWING_SIZE).round() - 1
+        corners = [*np.minimum(first, last).tolist(), *np.maximum(first, last).tolist()]
+        pen.rectangle(corners, outline=_LINE_COLORS[i % len(_LINE_COLORS)])
+    pen.text((8, 6), f"image {row + 1}: regions, no photograph", fill=_INK_COLOR)
     return image
 
 

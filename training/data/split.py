@@ -18,7 +18,7 @@ MAX_STRIDE = 3  # maximum stride of clip frames in training (PVSE's data.py)
 
 
 @dataclass(frozen=True)
-class SeenObjects:
+class VisibleObjects:
     """The objects in images, and those that captions mention.
 
     Attributes:
@@ -78,8 +78,8 @@ class Split:
     relevant: Callable[[], list[np.ndarray]] | None = None
     alike: np.ndarray | None = None
     kinds: Sequence[str] = ()
-    objects: SeenObjects | None = None
-    moments: SeenObjects | None = None
+    objects: VisibleObjects | None = None
+    moments: VisibleObjects | None = None
     foils: Callable[[], list[Foil]] | None = None
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Split:
             return np.ones((count, size), np.bool_)
         return np.arange(size) < self.lengths[rows, None]
 
-    def first(self, count: int) -> Split:
+    def head(self, count: int) -> Split:
         """Selects the captions of the first `count` images, or of all for 0."""
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
 
@@ -132,8 +132,8 @@ class Split:
         """Selects the photographs in ascending rows (n,), with their captions."""
         assert isinstance(self.images, ImageFiles)
         images = ImageFiles([self.images.paths[row] for row in rows])
-        part = self.select(np.flatnonzero(np.isin(self.image_of, rows)))
-        return replace(part, images=images, image_of=np.searchsorted(rows, part.image_of))
+        split = self.select(np.flatnonzero(np.isin(self.image_of, rows)))
+        return replace(split, images=images, image_of=np.searchsorted(rows, split.image_of))
 
     def with_pixels(self, preprocess: Preprocess) -> Split:
         """Replaces the features by pixels, for an image encoder that is also trained."""
@@ -155,8 +155,8 @@ class Split:
     def require_twins(self) -> np.ndarray:
         """Returns `alike`; raises ValueError if clips have no twins or no captions of order."""
         if "order" not in self.kinds or self.alike is None:
-            needed = f"clips of the moving world, and {self.folder.parent} holds none"
-            raise ValueError(f"exchange_halves and order_epochs need {needed}; leave them out")
+            requirement = f"clips of the moving world, and {self.folder.parent} holds none"
+            raise ValueError(f"exchange_halves and order_epochs need {requirement}; leave them out")
         return self.alike
 
     def select(self, texts: np.ndarray) -> Split:
@@ -186,8 +186,8 @@ class Copies:
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns the features (B, n, d) of a random version of each image in `rows` (B,)."""
-        numbers = random.integers(len(self.versions), size=len(rows))
-        return np.stack([self.versions[i][row] for i, row in zip(numbers, rows, strict=True)])
+        indices = random.integers(len(self.versions), size=len(rows))
+        return np.stack([self.versions[i][row] for i, row in zip(indices, rows, strict=True)])
 
 
 class Clips:
@@ -204,12 +204,12 @@ class Clips:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        counts, widths = zip(*(_open(path).shape for path in paths), strict=True)
+        counts, widths = zip(*(_load_features(path).shape for path in paths), strict=True)
         self._width = widths[0]
         for path, width in zip(paths, widths, strict=True):
             if width != self._width:
                 expected = f"{paths[0]} has {self._width}; encode all frames alike"
-                raise ValueError(f"{path} has {width} numbers a frame, but {expected}")
+                raise ValueError(f"{path} has features of width {width}, but {expected}")
         self.lengths = self._totals = np.array(counts, np.int64)
 
     @property
@@ -219,46 +219,46 @@ class Clips:
 
     def limit_frames(self, frames: int) -> Clips:
         """Returns a copy that reads at most `frames` evenly spaced frames per clip."""
-        limited = copy.copy(self)
-        limited.lengths = np.minimum(self._totals, frames)
-        return limited
+        clips = copy.copy(self)
+        clips.lengths = np.minimum(self._totals, frames)
+        return clips
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        runs = []
+        frames_by_row = []
         for row in np.arange(len(self))[rows].tolist():
             total, count = self._totals[row], self.lengths[row]
             # the middle frames of `count` equal parts of the clip
-            runs.append((row, (2 * np.arange(count) + 1) * total // (2 * count)))
-        return self._read(runs)
+            frames_by_row.append((row, (2 * np.arange(count) + 1) * total // (2 * count)))
+        return self._read(frames_by_row)
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns features (B, n, d) of the clips in `rows` (B,); draws frames of long clips.
 
         PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
         """
-        runs = []
+        frames_by_row = []
         for row in rows.tolist():
             total, count, step = int(self._totals[row]), int(self.lengths[row]), 1
             if count < total:
                 step = int(random.integers(min(MAX_STRIDE, (total - 1) // max(count - 1, 1)))) + 1
             start = int(random.integers(total - step * (count - 1)))
-            runs.append((row, start + step * np.arange(count)))
-        return self._read(runs)
+            frames_by_row.append((row, start + step * np.arange(count)))
+        return self._read(frames_by_row)
 
     def _read(self, frames_by_row: list[tuple[int, np.ndarray]]) -> np.ndarray:
         """Reads the frames at the indices (n,) of each clip, padded with zeros."""
-        arrays = [_open(self._paths[row])[frames] for row, frames in frames_by_row]
-        kind = np.result_type(*arrays) if arrays else np.float32
-        out = np.zeros((len(arrays), *self.shape[1:]), kind)
+        arrays = [_load_features(self._paths[row])[frames] for row, frames in frames_by_row]
+        dtype = np.result_type(*arrays) if arrays else np.float32
+        out = np.zeros((len(arrays), *self.shape[1:]), dtype)
         for array, row in zip(arrays, out, strict=True):
             row[: len(array)] = array
         return out
 
 
-def _open(path: Path) -> np.ndarray:
+def _load_features(path: Path) -> np.ndarray:
     return load_array(path, 2, "frames, numbers")
 
 
@@ -267,7 +267,7 @@ def load_array(path: Path, axes: int, layout: str) -> np.ndarray:
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a whole .npy file of numbers: {error}") from error
+        raise ValueError(f"{path} is not a complete .npy file of numbers: {error}") from error
     if values.ndim != axes or 0 in values.shape or values.dtype.kind != "f":
         raise ValueError(f"{path} must hold floats ({layout}), not {values.dtype} {values.shape}")
     return values

@@ -29,7 +29,7 @@ from polyview.training.settings import Settings
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "<start>", "<end>"
 PAD_ID, UNKNOWN_ID = 0, 1
-AT_ONCE = 64  # captions per batch
+BATCH_SIZE = 64  # captions
 
 
 class TextConfig(Settings):
@@ -82,9 +82,9 @@ class TokenTable:
     """The tokenized captions of a split, padded to the longest caption.
 
     Attributes:
-        ids: (N_txt, L) int64 token ids, or row numbers (`numbered`); 0 is padding.
+        ids: (N_txt, L) int64 token ids, or row numbers (`number_tokens`); 0 is padding.
         lengths: (N_txt,) number of tokens of each caption.
-        fixed: ids of padding and marks, which [UNK] never replaces.
+        fixed_ids: ids of padding and marks, which [UNK] never replaces.
 
     Raises:
         ValueError: a caption holds no word.
@@ -94,20 +94,20 @@ class TokenTable:
         encoded = tokenizer.encode_batch(captions)
         for caption, encoding in zip(captions, encoded, strict=True):
             if all(encoding.special_tokens_mask):  # empty, or only marks
-                raise ValueError(f'the caption "{caption}" holds no word')
+                raise ValueError(f'the caption "{caption}" holds no word; correct or remove it')
         self.lengths = np.array([len(encoding.ids) for encoding in encoded])
         self.ids = np.full((len(encoded), self.lengths.max()), PAD_ID, np.int64)
         for row, encoding in zip(self.ids, encoded, strict=True):
             row[: len(encoding.ids)] = encoding.ids
         marks = [tokenizer.token_to_id(mark) for mark in (START, END)]
-        self.fixed = np.array([PAD_ID, *(mark for mark in marks if mark is not None)])
+        self.fixed_ids = np.array([PAD_ID, *(mark for mark in marks if mark is not None)])
 
     def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids (B, longest) and lengths (B,) of the captions in rows `index` (B,)."""
         lengths = self.lengths[index]
         return self.ids[index, : lengths.max()], lengths
 
-    def numbered(self, first: int) -> "TokenTable":
+    def number_tokens(self, first: int) -> "TokenTable":
         """Returns a copy whose ids count all tokens from `first` + 1, as rows of token features."""
         table = copy.copy(self)
         is_token = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
@@ -150,8 +150,6 @@ class TextSide:
         ValueError: the configuration does not match the source.
     """
 
-    encoder: TextEncoder
-
     def __init__(
         self,
         config: TextConfig,
@@ -167,20 +165,20 @@ class TextSide:
         self.summary_token = TEXT_ENCODERS[config.arch].summary_token
         if source := config.source:
             refuse_missing(source, "text.source")
-            described = describe_text_source(source)
-            if (arch := described["arch"]) != config.arch:
+            spec = describe_text_source(source)
+            if (arch := spec["arch"]) != config.arch:
                 raise ValueError(f'{source} is of text.arch "{arch}", not "{config.arch}"')
             self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
-            self.description = {key: described[key] for key in ("arch", "arguments", "max_length")}
+            self.description = {key: spec[key] for key in ("arch", "arguments", "max_length")}
         else:
             self.encoder, self.tokenizer, self.description = _build_bigru(config, vocabulary)
         self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
         if source and config.frozen:
-            self.description |= {"source": source, "sha256": described["sha256"]}
-            tokens = _cached_features(self.encoder.to(device), self.tables, described, cache)
+            self.description |= {"source": source, "sha256": spec["sha256"]}
+            tokens = _cached_features(self.encoder.to(device), self.tables, spec, cache)
             self.encoder = StoredTokens(tokens, config.dropout)
             starts = 0, int(self.tables[0].lengths.sum())
-            self.tables = [t.numbered(n) for t, n in zip(self.tables, starts, strict=True)]
+            self.tables = [t.number_tokens(n) for t, n in zip(self.tables, starts, strict=True)]
 
 
 def _build_bigru(
@@ -217,9 +215,9 @@ def _cached_features(
         shape = sum(int(table.lengths.sum()) for table in tables), encoder.dim
         with replacing(path) as draft:
             out = np.lib.format.open_memmap(draft, "w+", np.float16, shape)
-            parts = np.split(out, [tables[0].lengths.sum()])
-            for table, part in zip(tables, parts, strict=True):
-                _encode(encoder, table, part)
+            sections = np.split(out, [tables[0].lengths.sum()])
+            for table, section in zip(tables, sections, strict=True):
+                _encode(encoder, table, section)
             out.flush()
     return np.load(path, mmap_mode="r")
 
@@ -229,8 +227,8 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
     """Writes the token features of all captions into `out` (tokens, d)."""
     device, ends = next(encoder.parameters()).device, np.cumsum(table.lengths)
     order = np.argsort(table.lengths, kind="stable")
-    for start in tqdm(range(0, len(order), AT_ONCE), desc="token features", mininterval=2):
-        index = order[start : start + AT_ONCE]
+    for start in tqdm(range(0, len(order), BATCH_SIZE), desc="token features", mininterval=2):
+        index = order[start : start + BATCH_SIZE]
         ids, lengths = map(torch.from_numpy, table.rows(index))
         features = encoder(ids.to(device), lengths.to(device)).half().cpu().numpy()
         for row, words in zip(index, features, strict=True):
@@ -242,8 +240,8 @@ def build_tokenizer(
 ) -> Tokenizer:
     """Builds a lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Words with a count below `min_count` become [UNK]. Ids are in descending order of count, then
-    alphabetical. With `marks`, each text is put between <start> and <end>, which have the last ids.
+    Words with a count below `min_count` become [UNK]. Words are in descending order of count,
+    then in alphabetical order. `marks` puts each text between <start> and <end>, the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     splitters = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]
@@ -288,5 +286,5 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
             vectors.append([float(number) for number in numbers])
     if not rows:
         advice = "text.word_dim must be the width of its vectors"
-        raise ValueError(f"{path} holds no {dim} numbers for any word of the captions; {advice}")
+        raise ValueError(f"{path} has no vectors of width {dim} for any caption's words; {advice}")
     return torch.tensor(rows), torch.tensor(vectors)

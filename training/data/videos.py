@@ -29,14 +29,14 @@ from pathlib import Path
 from polyview.training.data.split import Clips, Split, flatten_captions
 
 FEATURES = "features"
-ABSENT = "absent.txt"
+ABSENT_LIST = "absent.txt"
 _VATEX = {"training": "train", "validation": "val", "public_test": "test"}
 _Entries = Iterator[tuple[str, str, str | None]]  # clip, sentence, split
 
 
 def is_videos(folder: Path) -> bool:
     """Returns whether a folder holds annotations in one of these layouts."""
-    return bool(_annotations(folder))
+    return bool(_find_annotations(folder))
 
 
 def open_videos(folder: Path, name: str) -> Split:
@@ -47,7 +47,7 @@ def open_videos(folder: Path, name: str) -> Split:
     """
     captions: dict[str, list[str]] = {}
     splits: dict[str, str | None] = {}
-    for path, reader in _annotations(folder):
+    for path, reader in _find_annotations(folder):
         for clip, sentence, split in _check_entries(path, reader(path)):
             captions.setdefault(clip, []).append(sentence)
             splits[clip] = split
@@ -56,7 +56,7 @@ def open_videos(folder: Path, name: str) -> Split:
     listed_clips = _read_list(*(folder / parent / f"{alias}{end}" for parent, alias, end in lists))
     if listed_clips is None:
         listed_clips = [clip for clip, split in splits.items() if split == name]
-    absent_clips = set(_read_list(folder / ABSENT) or ())
+    absent_clips = set(_read_list(folder / ABSENT_LIST) or ())
     clips = [clip for clip in dict.fromkeys(listed_clips) if clip not in absent_clips]
     if not clips:
         reason = f"none in its annotations, and no splits/{name}.txt"
@@ -68,25 +68,25 @@ def open_videos(folder: Path, name: str) -> Split:
     ):
         if missing:
             fault = f"{len(missing):,} of {len(clips):,} clips have no {item}"
-            advice = f"add it, or list unavailable clips in {ABSENT}, one per line"
+            advice = f"add it, or list unavailable clips in {ABSENT_LIST}, one per line"
             raise ValueError(f"{folder}: {fault}, the first is {missing[0]}; {advice}")
     features = Clips(list(files.values()))
     texts = flatten_captions([captions[clip] for clip in clips])
     return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)
 
 
-def _annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
+def _find_annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
     readers: dict[str, Callable[[Path], _Entries]] = {"tgif-*.tsv": _tgif, "mrw-*.json": _mrw}
     readers["*videodatainfo*.json"] = _msr_vtt
     readers |= dict.fromkeys((f"vatex_{part}_*.json" for part in _VATEX), _vatex)
-    return [(path, read) for kind, read in readers.items() for path in sorted(folder.glob(kind))]
+    return [(path, read) for glob, read in readers.items() for path in sorted(folder.glob(glob))]
 
 
 def _tgif(path: Path) -> _Entries:
     for line in path.read_text("utf-8").split("\n"):
         if line.strip():
             url, sentence, *_ = [*line.split("\t"), ""]
-            yield _clip(url), sentence, None
+            yield _stem(url), sentence, None
 
 
 def _mrw(path: Path) -> _Entries:
@@ -124,7 +124,7 @@ def _check_entries(path: Path, entries: _Entries) -> _Entries:
         raise ValueError(f"{path}: entry {number} {reason}; {advice}") from error
 
 
-def _clip(line: str) -> str:
+def _stem(line: str) -> str:
     """Returns the name of a clip from its name or URL (of TGIF: ".../tumblr_mev_500.gif")."""
     return line.strip().rpartition("/")[2].removesuffix(".gif")
 
@@ -133,5 +133,5 @@ def _read_list(*paths: Path) -> list[str] | None:
     """Reads the clips of the first list that exists; None if no list exists."""
     for path in paths:
         if path.is_file():
-            return [_clip(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+            return [_stem(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
     return None

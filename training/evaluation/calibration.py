@@ -12,12 +12,12 @@ import numpy as np
 from torch import Tensor
 
 from polyview.export.pack.calibration import (
-    TENTH,
+    REFERENCE_RANK,
     Background,
     Calibration,
     Domain,
     sigmoid,
-    weighted,
+    weighted_sum,
 )
 from polyview.export.pack.reading import load_info, write_info
 from polyview.export.pack.schema import Metrics
@@ -30,15 +30,15 @@ from polyview.training.evaluation.questions import Questions, make_questions
 from polyview.training.evaluation.report import print_metrics
 from polyview.training.evaluation.scoring import features_by_method, score_matrix, split_views
 
-HITS = 12  # hits that are judged for each question
-SIZES = (10, 30, 100, 300, 1000)  # numbers of images in the galleries to fit on
-REFUSED = 0.045  # maximum share of refused questions among those with an answer
-BINS = 10  # bins of the reliability curve
-_MIN_LEFT = 10  # minimum number of images after the relevant ones are removed
-_QUESTIONS = 2500  # questions for each size
+HIT_COUNT = 12  # number of hits that are judged for each question
+GALLERY_SIZES = (10, 30, 100, 300, 1000)  # numbers of images in the galleries to fit on
+REFUSALS = 0.045  # maximum share of refused questions among those with an answer
+BIN_COUNT = 10  # number of bins of the reliability curve
+_MIN_IMAGES_LEFT = 10  # minimum number of images after the relevant ones are removed
+_QUESTIONS_PER_SIZE = 2500
 # Assumed shares of kinds. Questions with and without an answer are equally frequent.
-_PRESENT = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
-_ABSENT = {
+_ANSWERED_SHARES = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
+_UNANSWERED_SHARES = {
     "caption": 0.2, "thing": 0.3, "pair": 0.1, "gibberish": 0.15, "unknown": 0.1, "random": 0.15,
 }  # fmt: skip
 _SIGNS = np.array([1, 1, 0, -1, 0, 0])  # required signs of weights, see `logistic`
@@ -56,19 +56,19 @@ class Answers(NamedTuple):
     """The hits of B questions in one or several galleries."""
 
     background: Background  # statistics of all scores
-    hits: np.ndarray  # (B, HITS) scores of the best images, -inf if the gallery has fewer
-    right: np.ndarray  # (B, HITS) bool, whether a hit satisfies its question
-    answered: np.ndarray  # (B,) bool, whether the gallery has a relevant image
+    hits: np.ndarray  # (B, HIT_COUNT) scores of the best images, -inf if the gallery has fewer
+    is_right: np.ndarray  # (B, HIT_COUNT) bool, whether a hit satisfies its question
+    has_answer: np.ndarray  # (B,) bool, whether the gallery has a relevant image
     kinds: np.ndarray  # (B,) kinds of the questions
-    complete: np.ndarray  # (B,) bool, see `Questions`
+    is_complete: np.ndarray  # (B,) bool, see `Questions`
     weights: np.ndarray  # (B,) assumed frequencies of the questions, which sum to 1
 
     def judged_hits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Selects the H hits that are known to be right or wrong.
 
-        Returns their mask (B, HITS), scores (B, HITS) with 0 for other hits, and weights (H,).
+        Returns their mask and scores (B, HIT_COUNT), 0 for other hits, and their weights (H,).
         """
-        is_judged = np.isfinite(self.hits) & self.complete[:, None]
+        is_judged = np.isfinite(self.hits) & self.is_complete[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
         return is_judged, np.where(is_judged, self.hits, 0), weights
 
@@ -80,7 +80,7 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     if it is of the kind "inserted" or if too few images would be left.
     """
     images, total = scores.shape
-    leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_LEFT, images // 2)
+    leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_IMAGES_LEFT, images // 2)
     is_repeated = questions.relevant.any(axis=0) & leaves_enough & (questions.kinds != "inserted")
     columns = np.concatenate([np.arange(total), np.flatnonzero(is_repeated)])  # (B,)
     all_questions = questions.select(slice(None), columns)
@@ -88,25 +88,25 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     is_right = all_questions.relevant & ~is_removed
     remaining_scores = np.where(is_removed, np.nan, scores[:, columns])
     filled_scores = np.nan_to_num(remaining_scores, nan=-np.inf)
-    order = np.argsort(-filled_scores, axis=0)[:HITS]
-    hits = np.full((len(columns), HITS), -np.inf)
+    order = np.argsort(-filled_scores, axis=0)[:HIT_COUNT]
+    hits = np.full((len(columns), HIT_COUNT), -np.inf)
     right_hits = np.zeros(hits.shape, np.bool_)
     hits[:, : len(order)] = np.take_along_axis(filled_scores, order, axis=0).T
     right_hits[:, : len(order)] = np.take_along_axis(is_right, order, axis=0).T
     count = (~is_removed).sum(axis=0)
-    tenth = hits[np.arange(len(columns)), np.minimum(TENTH, count) - 1]
+    tenth = hits[np.arange(len(columns)), np.minimum(REFERENCE_RANK, count) - 1]
     mean, deviation = np.nanmean(remaining_scores, axis=0), np.nanstd(remaining_scores, axis=0)
-    statistics = all_questions.words, all_questions.unknown
+    statistics = all_questions.word_counts, all_questions.unknown_shares
     background = Background(hits[:, 0], tenth, mean, deviation, count, *statistics)
     answered: np.ndarray = is_right.any(axis=0)
     weights = np.zeros(len(columns))
-    for shares, present in ((_PRESENT, True), (_ABSENT, False)):
+    for shares, present in ((_ANSWERED_SHARES, True), (_UNANSWERED_SHARES, False)):
         for kind, share in shares.items():
             rows = (all_questions.kinds == kind) & (answered == present)
             weights[rows] = share / max(rows.sum(), 1)
         weights[answered == present] /= 2 * weights[answered == present].sum()
     weights /= weights.sum()
-    kinds, complete = all_questions.kinds, all_questions.complete
+    kinds, complete = all_questions.kinds, all_questions.is_complete
     return Answers(background, hits, right_hits, answered, kinds, complete, weights)
 
 
@@ -114,11 +114,11 @@ def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answe
     """Searches random galleries of each size up to N images with random questions."""
     random, parts = np.random.default_rng(seed), list[Answers]()
     images, total = scores.shape
-    for size in sorted({min(size, images) for size in SIZES}):
+    for size in sorted({min(size, images) for size in GALLERY_SIZES}):
         draws = min(10, images // size)
         for _ in range(draws):
             rows = np.sort(random.choice(images, size, replace=False))
-            columns = random.choice(total, min(total, _QUESTIONS // draws), False)
+            columns = random.choice(total, min(total, _QUESTIONS_PER_SIZE // draws), False)
             answers = ask(questions.select(rows, columns), scores[np.ix_(rows, columns)])
             parts.append(answers._replace(weights=answers.weights / draws))
     background, *others = zip(*parts, strict=True)
@@ -129,20 +129,20 @@ def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answe
 def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[float, ...]]:
     """Fits `question`, `refusal` and `hit` of a `Calibration` to scores (N, Q)."""
     answers = _ask_galleries(questions, scores, seed)
-    background, answered, weights = answers.background, answers.answered, answers.weights
+    background, answered, weights = answers.background, answers.has_answer, answers.weights
     question = logistic(background.features(), answered, weights, _SIGNS)
-    logits = weighted(background.features(), question)
+    logits = weighted_sum(background.features(), question)
     usable = answered & (answers.kinds != "inserted")  # an inserted word may change the answer
-    line = quantile_line(background.sizes()[usable], logits[usable], weights[usable], REFUSED)
-    margins, shift = logits - weighted(background.sizes(), line), 0.0
-    for kind in ("caption", "thing"):  # refuse at most a share REFUSED of each kind
+    line = quantile_line(background.sizes()[usable], logits[usable], weights[usable], REFUSALS)
+    margins, shift = logits - weighted_sum(background.sizes(), line), 0.0
+    for kind in ("caption", "thing"):  # refuse at most a share REFUSALS of each kind
         rows = answered & (answers.kinds == kind)
         if rows.any():
-            low = np.quantile(margins[rows], REFUSED, weights=weights[rows], method="inverted_cdf")
+            low = np.quantile(margins[rows], REFUSALS, weights=weights[rows], method="inverted_cdf")
             shift = min(shift, float(low))
     is_judged, hits, share = answers.judged_hits()
     features = background.hit_features(logits, hits)[is_judged]
-    hit = logistic(features, answers.right[is_judged], share, _HIT_SIGNS)
+    hit = logistic(features, answers.is_right[is_judged], share, _HIT_SIGNS)
     return {"question": question, "refusal": (*line[:-1], line[-1] + shift), "hit": hit}
 
 
@@ -209,22 +209,22 @@ def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     logits = calibration.logits(background)
     refused = logits < calibration.limits(background)
     accepted = weights * ~refused
-    right = accepted[answers.answered].sum()
+    right = accepted[answers.has_answer].sum()
     values = {
-        "area": area_under_curve(logits, answers.answered, weights),
-        "coverage": float(right / weights[answers.answered].sum()),
+        "area": area_under_curve(logits, answers.has_answer, weights),
+        "coverage": float(right / weights[answers.has_answer].sum()),
         "precision": float(right / accepted.sum()),
     }
-    for present, shares in ((True, _PRESENT), (False, _ABSENT)):
+    for present, shares in ((True, _ANSWERED_SHARES), (False, _UNANSWERED_SHARES)):
         for kind in shares:
-            rows = (answers.kinds == kind) & (answers.answered == present)
+            rows = (answers.kinds == kind) & (answers.has_answer == present)
             if rows.any():
-                absent = "absent_" if not present and kind in _PRESENT else ""
+                absent = "absent_" if not present and kind in _ANSWERED_SHARES else ""
                 values[f"refused_{absent}{kind}"] = float(refused[rows].mean())
     is_judged, scores, share = answers.judged_hits()
     probabilities = calibration.probabilities(background, scores)[is_judged]
-    values["ece"] = calibration_error(probabilities, answers.right[is_judged], share)
-    values["ece_question"] = calibration_error(sigmoid(logits), answers.answered, weights)
+    values["ece"] = calibration_error(probabilities, answers.is_right[is_judged], share)
+    values["ece_question"] = calibration_error(sigmoid(logits), answers.has_answer, weights)
     return values
 
 
@@ -247,8 +247,8 @@ def calibrate_pack(
         scores = score_matrix(runtime.methods[name], *views)
         provenance = {**record, "hardware": hardware(), "seed": SEED}
         if refit:
-            fitted = check(Calibration, {**fit(questions, scores, SEED), **provenance})
-            changes[name] = {"calibration": fitted, "calibration_metrics": None}
+            calibration = check(Calibration, {**fit(questions, scores, SEED), **provenance})
+            changes[name] = {"calibration": calibration, "calibration_metrics": None}
         elif (stored := runtime.info.methods[name].calibration) is None:
             raise ValueError(f"{pack} has no calibration of {name}; make one with --calibrate")
         else:
@@ -257,12 +257,12 @@ def calibrate_pack(
             changes[name] = {"calibration_metrics": metrics}
     if refit or write:
         info = load_info(pack, verify=False)
-        changed = {name: replace(info.methods[name], **each) for name, each in changes.items()}
+        entries = {name: replace(info.methods[name], **new) for name, new in changes.items()}
         file = info.image_encoder.file
         tensors = (features[name] for name in records if runtime.image_encoder_of(name) == file)
         if refit and isinstance(images := next(tensors, None), Tensor):  # not ready-made features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
-        write_info(replace(info, methods={**info.methods, **changed}))
+        write_info(replace(info, methods={**info.methods, **entries}))
     if rows:
         percent = {  # `area` and `ece` are printed in 0..1
             name: {k: value if k in ("area", "ece") else 100 * value for k, value in row.items()}
@@ -273,13 +273,13 @@ def calibrate_pack(
 
 
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """Returns the expected calibration error over `BINS` equal bins of the probabilities.
+    """Returns the expected calibration error over `BIN_COUNT` equal bins of the probabilities.
 
     >>> truth = np.array([True, False, True])
     >>> round(calibration_error(np.array([0.2, 0.2, 0.9]), truth, np.ones(3)), 6)
     0.233333
     """
-    bins, error = np.minimum((probabilities * BINS).astype(int), BINS - 1), 0.0
+    bins, error = np.minimum((probabilities * BIN_COUNT).astype(int), BIN_COUNT - 1), 0.0
     for number in np.unique(bins):
         rows = bins == number
         share = weights[rows] / weights.sum()

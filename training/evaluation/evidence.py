@@ -36,11 +36,11 @@ from polyview.training.evaluation.metrics import mean_interval
 from polyview.training.evaluation.report import Rows, print_metrics
 from polyview.training.evaluation.views import object_shares
 
-PAIRS = 300  # captions for deletion and insertion
-_RANDOM_PAIRS = 1000  # captions for random heads
-_STEPS = 10  # steps of deletion and insertion
-_RANDOM_ORDERS = 3
-_BATCH = 32  # captions per batch
+AREA_CAPTIONS = 300  # maximum number of captions for deletion and insertion
+_RANDOM_HEAD_CAPTIONS = 1000  # maximum number of captions for random heads
+_STEP_COUNT = 10  # number of steps of deletion and insertion
+_RANDOM_ORDER_COUNT = 3
+_BATCH_SIZE = 32  # captions
 _COLUMNS = {
     "evidence_pointing": "points at a mentioned object, %", "evidence_chance": "chance",
     "evidence_random_head": "random heads",
@@ -122,34 +122,34 @@ def evidence_metrics(
     assert isinstance(features, Tensor)  # `find_mentions` refuses packs of regions
     if data.frames > 1:
         return moment_metrics(runtime, name, data, features)
-    head, deleted = runtime.methods[name], subsample_rows(len(data.captions), PAIRS)
-    mentioning = deleted if covered is None else np.flatnonzero(covered.any(axis=1))
-    of_text = defaultdict[int, list[Mention]](list)
+    head, area_rows = runtime.methods[name], subsample_rows(len(data.captions), AREA_CAPTIONS)
+    mention_rows = area_rows if covered is None else np.flatnonzero(covered.any(axis=1))
+    mentions_by_text = defaultdict[int, list[Mention]](list)
     for mention in mentions:
-        of_text[mention.text].append(mention)
-    texts = np.union1d(mentioning, deleted)
+        mentions_by_text[mention.text].append(mention)
+    texts = np.union1d(mention_rows, area_rows)
     maps, errors, words = dict[int, np.ndarray](), list[float](), list[Point]()
     for text, cells, error in _split_scores(runtime, name, head, data, features, texts):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
-        for mention in of_text[text]:
+        for mention in mentions_by_text[text]:
             words.append(_point(cells[:, mention.tokens].sum(axis=1), mention.cells))
     values = {"evidence_error": max(errors)}
     if covered is not None:
-        points = [_point(maps[text], covered[text] > 0) for text in mentioning.tolist()]
+        points = [_point(maps[text], covered[text] > 0) for text in mention_rows.tolist()]
         values |= _pointing("evidence", points)
         random_head = copy.deepcopy(head)
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
             for weight in random_head.parameters():
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
-        sample = mentioning[subsample_rows(len(mentioning), _RANDOM_PAIRS)]
+        sample = mention_rows[subsample_rows(len(mention_rows), _RANDOM_HEAD_CAPTIONS)]
         split = _split_scores(runtime, name, random_head, data, features, sample)
         points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
         if points:
             values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
     values |= _pointing("evidence_word", words)
-    by_text = {text: maps[text] for text in deleted.tolist()}
+    by_text = {text: maps[text] for text in area_rows.tolist()}
     return values | _areas(runtime, name, data, features, by_text)
 
 
@@ -181,8 +181,8 @@ def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, captions: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
     """Yields row, evidence (cells or frames, words + sentence) and relative error of captions."""
-    for start in range(0, len(captions), _BATCH):
-        rows = captions[start : start + _BATCH]
+    for start in range(0, len(captions), _BATCH_SIZE):
+        rows = captions[start : start + _BATCH_SIZE]
         images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
         words, mask = runtime.text_features([data.captions[row] for row in rows], name)
         all_cells = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
@@ -195,7 +195,7 @@ def _split_scores(
         error = ((evidence.score - score).abs() / score.abs().clamp_min(1e-6)).tolist()
         cells = torch.cat([evidence.cells, evidence.whole_sentence[..., None]], dim=2)
         if data.frames == 1:
-            cells = runtime.on_grid(cells.mT).flatten(2).mT  # (B, cells, M + 1)
+            cells = runtime.to_grid(cells.mT).flatten(2).mT  # (B, cells, M + 1)
         yield from zip(rows.tolist(), cells.cpu().numpy(), error, strict=True)
 
 
@@ -209,10 +209,10 @@ def _areas(
     for text, evidence in maps.items():
         row, words = int(data.image_of[text]), runtime.text_views([data.captions[text]], name)
         image_views = runtime.image_views(features[row : row + 1], name, attention=True)
-        orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDERS))]
+        orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDER_COUNT))]
         assert image_views.attention is not None  # every method returns attention if asked to
         winner = int(head.view_scores(image_views, words)[:, 0, 0].argmax())
-        orders.append(runtime.on_grid(image_views.attention)[0, winner].flatten().cpu().numpy())
+        orders.append(runtime.to_grid(image_views.attention)[0, winner].flatten().cpu().numpy())
         score = partial(_score_sets, runtime, name, features[row], words)
         areas.append(deletion_areas(score, np.stack(orders)))  # (2, O)
     values = {}
@@ -244,12 +244,12 @@ def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.
     """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
-    sizes = np.linspace(0, count, _STEPS + 1).round().astype(int)
+    sizes = np.linspace(0, count, _STEP_COUNT + 1).round().astype(int)
     after_deletion = ranks[:, None] >= sizes[:-1, None]  # (O, S, cells), never empty
     after_insertion = ranks[:, None] < sizes[1:, None]
     present = np.stack([after_deletion, after_insertion]).reshape(-1, count)  # (2 * O * S, cells)
     scores = score(torch.from_numpy(present)).cpu().numpy()
-    areas: np.ndarray = scores.reshape(2, len(orders), _STEPS).mean(axis=2)
+    areas: np.ndarray = scores.reshape(2, len(orders), _STEP_COUNT).mean(axis=2)
     return areas
 
 
@@ -286,7 +286,7 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
 def print_evidence(rows: Rows) -> None:
     """Prints a row of metrics for each method, and the intervals of the gains."""
     print()
-    print_metrics("evidence of", _COLUMNS, rows, every=False)
+    print_metrics("evidence of", _COLUMNS, rows, strict=False)
     print()
     titles = {"random": "at random", "map": "by the paper's map"}
     for name, row in rows.items():

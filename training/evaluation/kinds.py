@@ -47,13 +47,13 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
     number of captions of a kind.
     """
     table: dict[str, float] = {}
-    for kind, (columns, image_of) in _by_kind(data).items():
-        part = scores[:, columns]
-        images, texts, captions, _ = metrics.image_hits(part, image_of)  # (N_img,) each
-        values = metrics.retrieval_metrics(part, image_of)
+    for kind, (columns, image_of) in _captions_by_kind(data).items():
+        kind_scores = scores[:, columns]
+        images, texts, captions, _ = metrics.image_hits(kind_scores, image_of)  # (N_img,) each
+        values = metrics.retrieval_metrics(kind_scores, image_of)
         values |= metrics.mean_interval("rsum", 100 * (images + texts / captions), data.alike)
         if data.alike is not None:
-            is_above = _above_alike(part, image_of, data.alike)
+            is_above = _above_alike(kind_scores, image_of, data.alike)
             shares = np.bincount(image_of, is_above, minlength=len(scores)) / captions
             values["above_alike"] = 100 * float(shares.mean())
             values |= metrics.mean_interval("above_alike", 100 * shares, data.alike)
@@ -68,13 +68,13 @@ def rsum_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dic
     """
     table: dict[str, dict[str, float]] = {}
     captions: dict[str, tuple[slice | np.ndarray, np.ndarray]] = {"": (slice(None), data.image_of)}
-    for kind, (columns, image_of) in (captions | _by_kind(data)).items():
+    for kind, (columns, image_of) in (captions | _captions_by_kind(data)).items():
         sides = (metrics.image_hits(scores[:, columns], image_of, data.alike) for scores in (a, b))
         table[kind] = metrics.difference_of_hits(*(hits[None] for hits in sides))
     return table
 
 
-def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _captions_by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns the rows of the captions of each kind, and the rows of their images."""
     kinds = np.array(data.kinds)
     columns = {kind: np.flatnonzero(kinds == kind) for kind in dict.fromkeys(data.kinds)}
@@ -83,10 +83,10 @@ def _by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
     """Returns (N_txt,): 1 if a caption scores its image above all alike images, 0.5 for a tie."""
-    same = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
+    is_rival = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     pairs = image_of, np.arange(len(image_of))
-    same[pairs] = False
-    rivals = np.where(same, scores, -np.inf).max(axis=0)
+    is_rival[pairs] = False
+    rivals = np.where(is_rival, scores, -np.inf).max(axis=0)
     return (scores[pairs] > rivals) + 0.5 * (scores[pairs] == rivals)
 
 
@@ -104,7 +104,7 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
                     cells.append(f"{row[key]:.1f} [{low:.1f}, {high:.1f}]")
             table.append(cells)
     print()
-    print_rows(["captions", "method", *titles][: len(table[0])], table, words=2)
+    print_rows(["captions", "method", *titles][: len(table[0])], table, label_count=2)
     print()
 
 
@@ -119,14 +119,14 @@ def foil_metrics(
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
     image_of = np.tile([foil.image for foil in foils], 2)
-    scores = own_scores(runtime.methods[name].score, images, texts, image_of, at_once=1)
+    scores = own_scores(runtime.methods[name].score, images, texts, image_of, batch_size=1)
     true, false = np.split(scores, 2)
     is_above = (true > false) + 0.5 * (true == false)
     kinds, values = np.array([foil.kind for foil in foils]), dict[str, float]()
     for kind in [kind for kind in KINDS if kind in kinds]:
-        right, key = is_above[kinds == kind], f"foil_{kind}"
-        values |= {key: 100 * float(right.mean()), f"{key}_pairs": float(len(right))}
-        values[f"{key}_margin"] = 100 * float(1.96 * right.std() / np.sqrt(len(right)))
+        results, key = is_above[kinds == kind], f"foil_{kind}"
+        values |= {key: 100 * float(results.mean()), f"{key}_pairs": float(len(results))}
+        values[f"{key}_margin"] = 100 * float(1.96 * results.std() / np.sqrt(len(results)))
     return values
 
 

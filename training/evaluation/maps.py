@@ -42,12 +42,12 @@ from polyview.training.evaluation.metrics import SEED, mean_interval
 from polyview.training.evaluation.report import Rows, format_value, print_rows, write_rows
 from polyview.training.evaluation.views import mentioned_cells
 
-CAPTIONS = 1000  # maximum number of captions with maps
+MAX_CAPTIONS = 1000  # maximum number of captions with maps
 # the sign of each metric: 1 if higher is better, -1 if lower is better
 MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}
 ROWS = "exact rows"
 _TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
-_AT_ONCE = 32  # texts per batch
+_BATCH_SIZE = 32  # texts
 
 
 def rollout(attentions: Sequence[Tensor]) -> Tensor:
@@ -148,18 +148,18 @@ def measure_maps(
     random = torch.Generator().manual_seed(SEED)
     # for each metric, pairs of an image's row and the value of each map
     samples: dict[str, list[tuple[int, dict[str, float]]]] = defaultdict(list)
-    for start in tqdm(range(0, len(questions), _AT_ONCE), desc="maps", mininterval=1):
-        batch = questions[start : start + _AT_ONCE]
+    for start in tqdm(range(0, len(questions), _BATCH_SIZE), desc="maps", mininterval=1):
+        batch = questions[start : start + _BATCH_SIZE]
         squares = runtime.preprocess([data.images[question.image] for question in batch])
         pixels = torch.from_numpy(squares).to(runtime.device)
         tables = compute_maps(encoder, pixels, torch.stack([entry.text for entry in batch]))
         tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
         maps = {entry: table.cpu().numpy() for entry, table in tables.items()}
-        for row, (kind, image, text, cells, deleted) in enumerate(batch):
+        for row, (kind, image, text, cells, has_areas) in enumerate(batch):
             accuracy = {key: evidence.peak_accuracy(maps[key][row], cells) for key in maps}
             points = {key: 100 * value for key, value in accuracy.items()}
             samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
-            if deleted:
+            if has_areas:
                 ties = maps["random"][row]  # break ties at random
                 orders = [np.lexsort((ties, table[row])).argsort() for table in maps.values()]
                 score = partial(_score_sets, encoder, pixels[row : row + 1], text)
@@ -172,8 +172,8 @@ def measure_maps(
         exact = np.array([entry[ROWS] for entry in values])
         for name in values[0]:
             metric = np.array([entry[name] for entry in values])
-            behind = MEASURES[measure] * (exact - metric)
-            for key, numbers in ((measure, metric), (f"{measure}_behind", behind)):
+            lead = MEASURES[measure] * (exact - metric)
+            for key, numbers in ((measure, metric), (f"{measure}_behind", lead)):
                 rows[name][key] = float(numbers.mean())
                 rows[name] |= mean_interval(key, numbers, np.array(images))
     return dict(rows)
@@ -207,7 +207,7 @@ class _Question(NamedTuple):
     image: int  # row of the image
     text: Tensor  # (D,)
     cells: np.ndarray  # (cells,) bool
-    deleted: bool = False  # whether deletion and insertion are measured
+    has_areas: bool = False  # whether deletion and insertion are measured
 
 
 def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
@@ -216,19 +216,19 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     if covered is None or not covered.any():
         scenes = "rendered scenes (a pack's own, or --data with those of python -m polyview scenes)"
         raise ValueError(f"--maps needs masks of the objects in captions; measure {scenes}")
-    mentioning = np.flatnonzero(covered.any(axis=1))
-    rows = mentioning[evidence.subsample_rows(len(mentioning), CAPTIONS)]
-    deleted = set(rows[evidence.subsample_rows(len(rows), evidence.PAIRS)].tolist())
+    mention_rows = np.flatnonzero(covered.any(axis=1))
+    rows = mention_rows[evidence.subsample_rows(len(mention_rows), MAX_CAPTIONS)]
+    area_rows = set(rows[evidence.subsample_rows(len(rows), evidence.AREA_CAPTIONS)].tolist())
     mentions: dict[int, list[Mention]] = {row: [] for row in rows.tolist()}
     for mention in evidence.find_mentions(runtime, data):
         mentions.get(mention.text, []).append(mention)
-    names = sorted({mention.name for each in mentions.values() for mention in each})
+    names = sorted({mention.name for named in mentions.values() for mention in named})
     by_name = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
-    for row, each in mentions.items():
+    for row, named in mentions.items():
         image = int(data.image_of[row])
         tokens = runtime.text_features([data.captions[row]], name)[0][0]  # (M, D)
-        yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in deleted)
-        for mention in each:
+        yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in area_rows)
+        for mention in named:
             yield _Question("word", image, tokens[mention.tokens].sum(dim=0), mention.cells)
             yield _Question("name", image, by_name[mention.name], mention.cells)
 
@@ -250,8 +250,8 @@ def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present
 
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> CLIPImageEncoder:
     """Loads the pack's image encoder in torch, with an attention that returns its weights."""
-    trained = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
-    origin = runtime.info.folder if trained else runtime.info.methods[name].config["backbone"]
+    has_recipe = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
+    origin = runtime.info.folder if has_recipe else runtime.info.methods[name].config["backbone"]
     source = (source or str(origin)).partition("#")[0]
     if describe_image_source(source)["arch"] != "clip_vision":
         reason = f"--maps explains CLIP, and {source} holds another image encoder"
@@ -264,8 +264,8 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
         rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)
         with torch.no_grad():
             embedding = encoder(torch.from_numpy(pixels).to(runtime.device))[:, 0]
-        same = embedding.shape == rows.shape
-        if same and bool((embedding - rows).abs().max() < 1e-3 * rows.abs().max()):
+        same_shape = embedding.shape == rows.shape
+        if same_shape and bool((embedding - rows).abs().max() < 1e-3 * rows.abs().max()):
             encoder.model.set_attn_implementation("eager")
             return encoder
     reason = f"{source} does not hold the weights of {runtime.info.name}"

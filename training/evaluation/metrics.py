@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 RECALLS = (1, 5, 10)
-DRAWS = 1000  # bootstrap samples
+DRAWS = 1000  # number of bootstrap samples
 SEED = 0  # bootstrap seed
 
 
@@ -64,16 +64,16 @@ def folded_metrics(scores: np.ndarray, text_images: np.ndarray, folds: int) -> d
     check_folds(len(scores), folds)
     size, tables = len(scores) // folds, []
     for start in range(0, len(scores), size):
-        inside = (text_images >= start) & (text_images < start + size)
-        part = scores[start : start + size, inside]
-        tables.append(retrieval_metrics(part, text_images[inside] - start))
+        in_fold = (text_images >= start) & (text_images < start + size)
+        fold_scores = scores[start : start + size, in_fold]
+        tables.append(retrieval_metrics(fold_scores, text_images[in_fold] - start))
     return {key: float(np.mean([table[key] for table in tables])) for key in tables[0]}
 
 
 def check_folds(images: int, folds: int) -> None:
     """Raises ValueError if the folds do not divide the images evenly."""
     if folds < 1 or images % folds:
-        raise ValueError(f"{folds} folds do not divide {images} images evenly")
+        raise ValueError(f"{folds} folds do not divide {images} images evenly; change --folds")
 
 
 def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dict[str, float]:
@@ -138,10 +138,10 @@ def image_hits(
     its captions; the number of its captions; its group of `alike` images.
     """
     images, ranks = len(scores), retrieval_ranks(scores, text_images)
-    i2t, t2i = ((each[:, None] < np.array(RECALLS)).sum(axis=1) for each in ranks)
+    i2t, t2i = ((rank[:, None] < np.array(RECALLS)).sum(axis=1) for rank in ranks)
     _, group = np.unique(np.arange(images) if alike is None else alike, return_inverse=True)
-    of_captions = (np.bincount(text_images, values, images) for values in (t2i, None))
-    return np.stack([i2t, *of_captions, group]).astype(np.int32)
+    caption_sums = (np.bincount(text_images, values, images) for values in (t2i, None))
+    return np.stack([i2t, *caption_sums, group]).astype(np.int32)
 
 
 def difference_of_hits(first: np.ndarray, second: np.ndarray) -> dict[str, float]:

@@ -27,7 +27,7 @@ from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
 from polyview.training.scenes.captions import with_article
 
-_PAIRS, _RANDOM = 600, 300  # pairs, and questions of each kind with random words
+_PAIR_COUNT, _RANDOM_COUNT = 600, 300  # pairs, and questions of each random kind
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _MIN_IMAGES, _RARITY = 3, 7  # a thing is a caption word of at least 3 images and at most 1 in 7
 
@@ -38,9 +38,9 @@ class Questions(NamedTuple):
     texts: np.ndarray  # (Q,) str
     kinds: np.ndarray  # (Q,) str, see the module's docstring
     relevant: np.ndarray  # (N, Q) bool, whether an image satisfies a question
-    complete: np.ndarray  # (Q,) bool, False if only one relevant image is known
-    words: np.ndarray  # (Q,) number of words
-    unknown: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
+    is_complete: np.ndarray  # (Q,) bool, False if only one relevant image is known
+    word_counts: np.ndarray  # (Q,) number of words
+    unknown_shares: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
 
     def select(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
         """Selects questions (columns) and images (rows)."""
@@ -56,12 +56,12 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     no_images, rows_by_name = np.array([], np.int64), _things(data)
     names = sorted(rows_by_name)
     questions += [(_name_phrase(name, random), "thing", rows_by_name[name]) for name in names]
-    for _ in range(_PAIRS):
+    for _ in range(_PAIR_COUNT):
         first, second = random.choice(names, 2, replace=False)
         text = f"{_name_phrase(first, random)} and {_name_phrase(second, random)}"
         questions.append((text, "pair", np.intersect1d(rows_by_name[first], rows_by_name[second])))
-    vocabulary = sorted(runtime.reader.known)
-    for _ in range(_RANDOM):
+    vocabulary = sorted(runtime.reader.words)
+    for _ in range(_RANDOM_COUNT):
         row = int(random.integers(len(truth)))
         words = data.captions[row].split()
         words.insert(int(random.integers(len(words) + 1)), _nonsense(random))
@@ -78,8 +78,8 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
         relevant[images, column] = True
     complete = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
     tokens = [runtime.reader.read(text) for text in texts]
-    counts = np.array([len(each.words) for each in tokens])
-    unknown = np.array([unknown_share(each.words, each.unknown) for each in tokens])
+    counts = np.array([len(text.words) for text in tokens])
+    unknown = np.array([unknown_share(text.words, text.unknown) for text in tokens])
     return Questions(np.array(texts), np.array(kinds), relevant, complete, counts, unknown)
 
 

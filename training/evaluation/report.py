@@ -29,19 +29,16 @@ COLUMNS = {
 Rows = Mapping[str, Mapping[str, float]]  # method -> metric -> value
 
 
-def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], words: int = 1) -> None:
-    """Prints a Markdown table; the first `words` columns are text, the others numbers."""
-    print(*to_markdown([titles, *table], words), sep="\n")
+def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], label_count: int = 1) -> None:
+    """Prints a Markdown table; the first `label_count` columns are text, the others numbers."""
+    print(*to_markdown([titles, *table], label_count), sep="\n")
 
 
-def to_markdown(lines: Sequence[Sequence[str]], words: int = 1, notes: int = 0) -> list[str]:
-    """Returns a Markdown table of cells.
-
-    The first `words` and the last `notes` columns are text, the others numbers.
-    """
+def to_markdown(lines: Sequence[Sequence[str]], label_count: int = 1, notes: int = 0) -> list[str]:
+    """Returns a Markdown table; the first `label_count` and last `notes` columns are text."""
     head, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
-    numbers = len(lines[0]) - words - notes
-    return [head, "|" + "---|" * words + "---:|" * numbers + "---|" * notes, *rows]
+    numbers = len(lines[0]) - label_count - notes
+    return [head, "|" + "---|" * label_count + "---:|" * numbers + "---|" * notes, *rows]
 
 
 def write_into_page(page: Path, name: str, lines: Sequence[str]) -> None:
@@ -50,7 +47,7 @@ def write_into_page(page: Path, name: str, lines: Sequence[str]) -> None:
     block = re.compile(rf"(?<={re.escape(start)}).*?(?={re.escape(end)})", re.DOTALL)
     text, count = block.subn(lambda _: "\n".join(["", *lines, "", ""]), page.read_text("utf-8"))
     if not count:
-        raise ValueError(f"{page} has no <!-- sweep {name} --> block")
+        raise ValueError(f"{page} has no <!-- sweep {name} --> block; add one")
     atomic_write(page, text)
 
 
@@ -77,9 +74,9 @@ def format_difference(first: np.ndarray, second: np.ndarray) -> str:
     return f"{values['difference']:+.1f} [{values['low']:+.1f}, {values['high']:+.1f}]{verdict}"
 
 
-def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, every: bool = True) -> None:
-    """Prints a row per method; `every` leaves out metrics that some method lacks."""
-    present = all if every else any
+def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, strict: bool = True) -> None:
+    """Prints a row per method; `strict` omits metrics that a method lacks."""
+    present = all if strict else any
     keys = [key for key in columns if present(key in row for row in rows.values())]
     table = [
         [name, *(format_value(key, row[key]) if key in row else "" for key in keys)]
@@ -94,7 +91,7 @@ def print_mistakes(
     """Compares for which captions two methods find the image within rank k.
 
     With a path, writes all captions to a CSV file. `matrices` holds the scores (N_img, N_txt) of
-    each method. Returns `mistakes.summarize`, `mistakes.by_kind` as `kinds`, and `a`, `b` and `k`.
+    each method. Returns `mistakes.summarize`, `kinds` by `count_by_kind`, and `a`, `b` and `k`.
     """
     if k < 1:
         raise ValueError(f"--k must be at least 1, not {k}")
@@ -106,7 +103,7 @@ def print_mistakes(
     )
     *_, last = ranks.values()
     outcomes = mistakes.compare(captions, ranks[a][:2], ranks[b][:2], last[2], k)
-    summary = {**mistakes.summarize(outcomes), "kinds": mistakes.by_kind(outcomes)}
+    summary = {**mistakes.summarize(outcomes), "kinds": mistakes.count_by_kind(outcomes)}
     table = [{"kind": "all", "captions": len(captions), **summary["counts"]}, *summary["kinds"]]
     titles = ["captions", "number", f"only {a}", f"only {b}", "both", "neither"]
     print()

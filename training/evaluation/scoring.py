@@ -13,11 +13,11 @@ from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Clips, Split
 from polyview.training.settings import unknown_name_message
 
-IMAGES_AT_ONCE = 32
-CAPTIONS_AT_ONCE = 256
+IMAGE_BATCH_SIZE = 32
+CAPTION_BATCH_SIZE = 256
 
 
-def half(data: Split, index: int) -> Split:
+def halve(data: Split, index: int) -> Split:
     """Selects random half 0 or 1 of a split of photographs; raises ValueError for others."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
         raise ValueError(f"--halves divides photographs; measure {data.folder} on another split")
@@ -43,10 +43,10 @@ def features_by_method(
     runtime: Runtime, data: Split, methods: Iterable[str]
 ) -> dict[str, Tensor | np.ndarray]:
     """Returns `image_features` of several methods, computed once for each encoder."""
-    of_method = {name: runtime.image_encoder_of(name) for name in methods}
-    method_of = {file: name for name, file in of_method.items()}
+    file_of = {name: runtime.image_encoder_of(name) for name in methods}
+    method_of = {file: name for name, file in file_of.items()}
     by_file = {file: image_features(runtime, data, name) for file, name in method_of.items()}
-    return {name: by_file[file] for name, file in of_method.items()}
+    return {name: by_file[file] for name, file in file_of.items()}
 
 
 def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.ndarray:
@@ -58,11 +58,11 @@ def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.nd
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
-            requirement = f"ready-made features of {dim} numbers a region"
+            requirement = f"ready-made features of width {dim}"
             advice = "name a folder of features (training/data/precomputed.py)"
             raise ValueError(f"{source} holds images, but the pack reads {requirement}; {advice}")
         if (width := data.features.shape[2]) != dim:
-            widths = f"features of {width} numbers a region, but the pack reads {dim}"
+            widths = f"features of width {width}, but the pack reads width {dim}"
             advice = "name a folder of the features that it was trained on"
             raise ValueError(f"{source} holds {widths}; {advice}")
         return data.features[:]
@@ -71,8 +71,8 @@ def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.nd
         reason = f"{source} holds ready-made features, but the pack reads images"
         raise ValueError(f"{reason}; name a folder of images")
     batches = []
-    for start in tqdm(range(0, total, IMAGES_AT_ONCE), desc="images", mininterval=1):
-        rows = range(start, min(start + IMAGES_AT_ONCE, total))
+    for start in tqdm(range(0, total, IMAGE_BATCH_SIZE), desc="images", mininterval=1):
+        rows = range(start, min(start + IMAGE_BATCH_SIZE, total))
         batches.append(runtime.image_features([data.images[row] for row in rows], method))
     features = torch.cat(batches)  # (images, n, d)
     return features.reshape(data.image_count, -1, features.shape[2])
@@ -97,8 +97,8 @@ def split_views(
 
 def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
     """Encodes texts into a method's views (N_txt, W, D), in batches."""
-    starts = range(0, len(texts), CAPTIONS_AT_ONCE)
-    batches = [runtime.text_views(texts[i : i + CAPTIONS_AT_ONCE], method) for i in starts]
+    starts = range(0, len(texts), CAPTION_BATCH_SIZE)
+    batches = [runtime.text_views(texts[i : i + CAPTION_BATCH_SIZE], method) for i in starts]
     return Views(torch.cat([batch.embeddings for batch in batches]))
 
 

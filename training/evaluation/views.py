@@ -23,10 +23,10 @@ from torch import Tensor
 
 from polyview.export.runtime import Runtime
 from polyview.models import Method, Views
-from polyview.training.data.split import SeenObjects, Split
+from polyview.training.data.split import Split, VisibleObjects
 from polyview.training.evaluation.report import Rows, print_rows
 
-VALUES = 256  # possible values of a mask's pixel
+LEVELS = 256  # number of possible values of a mask's pixel
 
 
 @torch.inference_mode()
@@ -35,17 +35,18 @@ def own_scores(
     images: Views,
     texts: Views,
     image_of: np.ndarray,
-    at_once: int = 16,
+    batch_size: int = 16,
 ) -> np.ndarray:
-    """Returns the scores (..., N_txt) of texts with their own images, in rows `image_of` (N_txt,).
+    """Returns the score (..., N_txt) of each text with its own image, `images[image_of[t]]`.
 
-    `score` is `Method.score` or `Method.view_scores`; `at_once` images are scored together.
+    `score` is `Method.score` or `Method.view_scores`; a batch has `batch_size` images.
     """
     scores, text_rows = [], []
-    for start in range(0, len(images), at_once):
-        rows = np.flatnonzero((image_of >= start) & (image_of < start + at_once))
+    for start in range(0, len(images), batch_size):
+        end = start + batch_size
+        rows = np.flatnonzero((image_of >= start) & (image_of < end))
         if len(rows):
-            block = score(images[start : start + at_once], texts[torch.from_numpy(rows)])
+            block = score(images[start:end], texts[torch.from_numpy(rows)])
             pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # (..., R)
             scores.append(pair_scores.float().cpu().numpy())
             text_rows.append(rows)
@@ -67,9 +68,9 @@ def view_statistics(
     count = images.embeddings.shape[1]
     winners = own_scores(method.view_scores, images, texts, image_of).argmax(axis=0)
     shares = np.bincount(winners, minlength=count) / len(winners)  # (V,)
-    positive = shares[shares > 0]
+    positive_shares = shares[shares > 0]
     values = {f"wins_{view}": 100 * float(share) for view, share in enumerate(shares, 1)}
-    values["wins_entropy"] = float((positive * np.log2(1 / positive)).sum())
+    values["wins_entropy"] = float((positive_shares * np.log2(1 / positive_shares)).sum())
     if count > 1:
         values["view_cosine"] = _mean_pairwise_cosine(images.embeddings)
     return values
@@ -82,9 +83,9 @@ def caption_cosines(texts: Views, text_images: np.ndarray) -> dict[str, float]:
     concatenated. Returns `caption_cosine`, the mean over images of the mean cosine between two
     captions; empty if no image has two captions.
     """
-    joined = texts.embeddings.float().flatten(1).cpu()  # (N_txt, W * D)
+    vectors = texts.embeddings.float().flatten(1).cpu()  # (N_txt, W * D)
     means = [
-        _mean_pairwise_cosine(joined[torch.from_numpy(rows)][None])
+        _mean_pairwise_cosine(vectors[torch.from_numpy(rows)][None])
         for image in np.unique(text_images)
         if len(rows := np.flatnonzero(text_images == image)) > 1
     ]
@@ -111,12 +112,12 @@ def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     (rows, columns), (height, width) = grid, mask.shape
     y, x = np.arange(height) * rows // height, np.arange(width) * columns // width
     cells = y[:, None] * columns + x  # (H, W)
-    size = rows * columns * VALUES
-    counts = np.bincount((cells * VALUES + mask).ravel(), minlength=size).reshape(-1, VALUES)
+    size = rows * columns * LEVELS
+    counts = np.bincount((cells * LEVELS + mask).ravel(), minlength=size).reshape(-1, LEVELS)
     return counts / counts.sum(axis=1, keepdims=True)  # (N, 256)
 
 
-def object_shares(runtime: Runtime, objects: SeenObjects) -> Iterator[np.ndarray]:
+def object_shares(runtime: Runtime, objects: VisibleObjects) -> Iterator[np.ndarray]:
     """Yields `value_shares` (N, 256) of each image, cropped as the pack's preprocessing crops."""
     for mask in objects.masks:
         height, width = mask.shape
@@ -147,20 +148,20 @@ def faithfulness(
     Returns in percent `pointing_1` to `pointing_V`, `pointing` of the winning views and
     `pointing_chance`; the same for `mass`. Raises ValueError if no mentioned object is visible.
     """
-    mentioned = covered.any(axis=1)
-    if not mentioned.any():
-        raise ValueError("no caption mentions a visible object")
-    covered, image_of, winners = covered[mentioned], image_of[mentioned], winners[mentioned]
+    rows = np.flatnonzero(covered.any(axis=1))
+    if not len(rows):
+        raise ValueError("no caption mentions a visible object; leave --views out")
+    covered, image_of, winners = covered[rows], image_of[rows], winners[rows]
     peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
     values: dict[str, float] = {}
     tables = (("pointing", peaks, covered > 0), ("mass", attention.clip(min=0), covered))
     for name, maps, target in tables:
         totals = maps.sum(axis=2, keepdims=True)
         weights = np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
-        of_texts = weights[image_of]  # (T, V, N); 0 for maps that are 0
-        on_objects = np.einsum("tvn,tn->tv", of_texts, target.astype(float))  # (T, V)
-        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(on_objects.mean(axis=0))}
-        values[name] = 100 * float(on_objects[np.arange(len(winners)), winners].mean())
+        text_weights = weights[image_of]  # (T, V, N); 0 for maps that are 0
+        results = np.einsum("tvn,tn->tv", text_weights, target.astype(float))  # (T, V)
+        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(results.mean(axis=0))}
+        values[name] = 100 * float(results[np.arange(len(winners)), winners].mean())
         values[f"{name}_chance"] = 100 * float(target.mean())
     return values
 
@@ -177,7 +178,7 @@ def view_metrics(
     values = view_statistics(head, images, texts, data.image_of)
     if covered is not None and images.attention is not None:
         winners = own_scores(head.view_scores, images, texts, data.image_of).argmax(axis=0)
-        maps = runtime.on_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
+        maps = runtime.to_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
         values |= faithfulness(maps, covered, data.image_of, winners)
     if head.views_are_elements:
         of_one_view = re.compile(r"(wins|pointing|mass)_\d+")

@@ -32,7 +32,7 @@ from polyview.training.objectives.losses import info_nce, same_image
 
 MODEL = "model"  # folder of the best weights in a run
 _MAX_LOGIT_SCALE = math.log(100)  # logarithm of the inverse temperature, as in the paper
-_MAX_TOKENS = 77  # maximum tokens of a text if the recipe states none
+_MAX_TOKENS = 77  # maximum number of tokens of a text if the recipe states none
 
 
 class ClipTraining(Loop[TrainConfig, Batch]):
@@ -45,16 +45,16 @@ class ClipTraining(Loop[TrainConfig, Batch]):
     def __init__(self, config: TrainConfig, out: Path, *, resume: bool) -> None:
         super().__init__(config, out, resume=resume)
         data, network = Path(config.data), config.network
-        train, val = open_split(data, "train").first(config.train_images), open_split(data, "val")
+        train, val = open_split(data, "train").head(config.train_images), open_split(data, "val")
         train.require_images()
-        texts = {"max_position_embeddings": _MAX_TOKENS, **network.get("text_config", {})}
+        text_config = {"max_position_embeddings": _MAX_TOKENS, **network.get("text_config", {})}
         self.tokenizer = build_tokenizer(train.captions, config.text.min_count, marks=True)
-        self.tokenizer.enable_truncation(texts["max_position_embeddings"])
+        self.tokenizer.enable_truncation(text_config["max_position_embeddings"])
         self.tables = [TokenTable(self.tokenizer, split.captions) for split in (train, val)]
         marks = {"bos_token_id": START, "eos_token_id": END, "pad_token_id": PAD}
-        texts |= {name: self.tokenizer.token_to_id(mark) for name, mark in marks.items()}
-        texts["vocab_size"] = self.tokenizer.get_vocab_size()
-        settings = {**network, "model_type": "clip", "text_config": texts}
+        text_config |= {name: self.tokenizer.token_to_id(mark) for name, mark in marks.items()}
+        text_config["vocab_size"] = self.tokenizer.get_vocab_size()
+        settings = {**network, "model_type": "clip", "text_config": text_config}
         self.model = build_network("CLIPModel", settings).to(self.device)
         self.preprocess = Preprocess(self.model.config.vision_config.image_size)
         self.train, self.val = train.with_pixels(self.preprocess), val.with_pixels(self.preprocess)
@@ -88,7 +88,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         for rows in np.array_split(np.arange(len(self.val.captions)), 10):
             ids = torch.from_numpy(self.tables[1].rows(rows)[0]).to(self.device)
             texts.append(self.model.get_text_features(ids).pooler_output)
-        first, second = (F.normalize(torch.cat(parts), dim=1) for parts in (images, texts))
+        first, second = (F.normalize(torch.cat(side), dim=1) for side in (images, texts))
         return retrieval_metrics((first @ second.mT).cpu().numpy(), self.val.image_of)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

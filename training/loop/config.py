@@ -175,9 +175,8 @@ class BackboneConfig(Settings):
     @property
     def optimizer(self) -> OptimizerConfig:
         """AdamW and its schedule."""
-        names = ("learning_rate", "weight_decay", "warmup_steps")
-        values = {name: getattr(self, name) for name in names}
-        return OptimizerConfig(**values, schedule="cosine", clip_norm=math.inf)
+        shared = self.model_dump(include={"learning_rate", "weight_decay", "warmup_steps"})
+        return OptimizerConfig(**shared, schedule="cosine", clip_norm=math.inf)
 
     def describe(self, preprocess: Preprocess, data: dict[str, Any]) -> dict[str, Any]:
         """Returns the metadata of SceneNet weights; `data` is from `open_split.describe_data`."""

@@ -15,7 +15,7 @@ from polyview.training.data.split import Split
 from polyview.training.data.texts import TokenTable
 from polyview.training.loop.config import TrainConfig
 
-TEXTS_AT_ONCE = 128
+TEXT_BATCH_SIZE = 128
 
 
 class DualEncoder(nn.Module):
@@ -75,15 +75,15 @@ def word_features(encoder: TextEncoder, ids: Tensor, lengths: Tensor) -> Tensor:
     Texts of similar length are encoded together, so that a few long captions do not add padding to
     hundreds of short captions.
     """
-    if len(ids) <= TEXTS_AT_ONCE:
+    if len(ids) <= TEXT_BATCH_SIZE:
         return encoder(ids, lengths)
     order = lengths.argsort(stable=True)
-    parts = []
-    for texts in order.split(TEXTS_AT_ONCE):
+    batches = []
+    for texts in order.split(TEXT_BATCH_SIZE):
         longest = int(lengths[texts].max())
-        part = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
-        parts.append(F.pad(part, (0, 0, 0, ids.shape[1] - longest)))
-    return torch.cat(parts)[order.argsort()]
+        batch = encoder(ids[texts, :longest], lengths[texts])  # (b, l, d)
+        batches.append(F.pad(batch, (0, 0, 0, ids.shape[1] - longest)))
+    return torch.cat(batches)[order.argsort()]
 
 
 @torch.inference_mode()
@@ -98,9 +98,9 @@ def encode_split(
     batch_size = 256 if model.image_encoder is None else 64
     for start in range(0, data.image_count, batch_size):
         batch = slice(start, start + batch_size)
-        part = torch.from_numpy(np.asarray(data.features[batch], np.float32)).to(device)
-        mask = torch.from_numpy(data.mask(batch, part.shape[1])).to(device)
-        image_views.append(method.encode_image(*model.image_features(part, mask)).embeddings)
+        images = torch.from_numpy(np.asarray(data.features[batch], np.float32)).to(device)
+        mask = torch.from_numpy(data.mask(batch, images.shape[1])).to(device)
+        image_views.append(method.encode_image(*model.image_features(images, mask)).embeddings)
     for start in range(0, len(table.lengths), 512):
         rows = np.arange(start, min(start + 512, len(table.lengths)))
         ids, lengths = map(torch.from_numpy, table.rows(rows))

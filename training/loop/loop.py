@@ -23,7 +23,6 @@ from polyview.models.checkpoint import load_strict, load_tensors, save_tensors
 from polyview.models.files import atomic_write
 from polyview.training.evaluation.report import write_rows
 from polyview.training.loop.config import BackboneConfig, TrainConfig
-from polyview.training.settings import to_values
 
 BEST, LAST, CONFIG = "best.safetensors", "last.safetensors", "config.toml"
 TOKENIZER, LOG = "tokenizer.json", "log.csv"
@@ -39,7 +38,7 @@ class Loop(ABC, Generic[C, B]):
     an uninterrupted run bit for bit.
 
     Attributes:
-        best_by: the validation metric to maximise.
+        selection_metric: the validation metric to maximise.
         digits: decimal digits of validation metrics in the log.
         progress: finished epochs and steps, the best epoch (from 0), and drops of the rate.
         rows: rows of the log.
@@ -50,7 +49,7 @@ class Loop(ABC, Generic[C, B]):
             may be raised), or the processor has no instructions for the precision.
     """
 
-    best_by: ClassVar[str] = "rsum"
+    selection_metric: ClassVar[str] = "rsum"
     digits: ClassVar[int] = 2
 
     def __init__(self, config: C, out: Path, *, resume: bool) -> None:
@@ -73,11 +72,12 @@ class Loop(ABC, Generic[C, B]):
 
     def _check_settings(self) -> None:
         stored = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
-        for name, value in sorted(to_values(self.config).items()):
-            former = stored.get(name)
-            if value != former and not (name in ("epochs", "patience") and value > (former or 0)):
+        for name, value in sorted(self.config.model_dump(mode="json").items()):
+            recorded = stored.get(name)
+            can_rise = name in ("epochs", "patience") and value > (recorded or 0)
+            if value != recorded and not can_rise:
                 rule = "--resume reads the settings of the run; epochs and patience may be raised"
-                reason = f'its "{name}" is {former!r}, not {value!r}; leave it out ({rule})'
+                reason = f'its "{name}" is {recorded!r}, not {value!r}; leave it out ({rule})'
                 raise ValueError(f"cannot resume {self.out}: {reason}, or name another folder")
 
     def start(
@@ -115,12 +115,12 @@ class Loop(ABC, Generic[C, B]):
             amsgrad=plan.amsgrad,
             fused=fused or None,
         )
-        atomic_write(self.out / CONFIG, tomlkit.dumps(to_values(config)))
+        atomic_write(self.out / CONFIG, tomlkit.dumps(config.model_dump(mode="json")))
         self.progress: dict[str, Any] = {"epoch": 0, "step": 0, "best": -1.0, "best_epoch": 0}
         self.progress["drops"] = []  # epochs after which the schedule "plateau" lowers the rate
-        if restored := (self.out / LAST).is_file():
+        if has_checkpoint := (self.out / LAST).is_file():
             self._load_last()
-        return restored
+        return has_checkpoint
 
     @abstractmethod
     def batches(self, epoch: int) -> Iterable[B]:
@@ -140,7 +140,7 @@ class Loop(ABC, Generic[C, B]):
 
     def is_better(self, metrics: dict[str, float]) -> bool:
         """Returns whether an epoch's metrics are the best so far."""
-        return metrics.get(self.best_by, -math.inf) > self.progress["best"]
+        return metrics.get(self.selection_metric, -math.inf) > self.progress["best"]
 
     def stop_reason(self, epoch: int) -> str:  # noqa: ARG002
         """Returns why training ends before this epoch; empty to continue."""
@@ -164,7 +164,7 @@ class Loop(ABC, Generic[C, B]):
                 print(reason, file=sys.stderr)
                 break
             start_time = time.perf_counter()
-            terms = self._epoch(epoch)
+            terms = self._train_epoch(epoch)
             metrics = self.validate(epoch)
             self._finish_epoch(epoch, terms, metrics, time.perf_counter() - start_time)
         return self.progress.get("metrics", {})
@@ -186,7 +186,7 @@ class Loop(ABC, Generic[C, B]):
         enabled = self.config.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
-    def _epoch(self, epoch: int) -> dict[str, float]:
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
         totals: dict[str, float] = {}
         self.module.train()
         title = f"{self.out.name} epoch {epoch + 1}/{self.config.epochs}"
@@ -214,6 +214,7 @@ class Loop(ABC, Generic[C, B]):
         return {"loss": loss.item(), **values, "grad_norm": norm.item()}
 
     def _set_rate(self, epoch: int) -> float:
+        """Sets the learning rate of the next step; returns the base rate."""
         plan, step = self.config.optimizer, self.progress["step"]
         rate = plan.learning_rate * min(1.0, (step + 1) / max(1, plan.warmup_steps))
         if plan.schedule == "cosine":
@@ -231,10 +232,10 @@ class Loop(ABC, Generic[C, B]):
         self, epoch: int, terms: dict[str, float], metrics: dict[str, float], seconds: float
     ) -> None:
         """Logs and prints an epoch, and saves the checkpoint and the best weights."""
-        better = self.is_better(metrics)
+        is_best = self.is_better(metrics)
         self.progress["epoch"] = epoch + 1
-        if better:
-            score = metrics.get(self.best_by, self.progress["best"])
+        if is_best:
+            score = metrics.get(self.selection_metric, self.progress["best"])
             self.progress |= {"best": score, "best_epoch": epoch, "metrics": metrics}
         last_change = max([self.progress["best_epoch"], *self.progress["drops"]])
         if epoch - last_change > self.config.optimizer.plateau_epochs:
@@ -244,14 +245,14 @@ class Loop(ABC, Generic[C, B]):
         self.rows.append(row)
         write_rows(self.out / LOG, self.rows)
         line = f"epoch {epoch + 1}/{self.config.epochs}: loss {terms['loss']:.3f}"
-        if self.best_by in rounded:
-            line += f", val {self.best_by} {rounded[self.best_by]}"
+        if self.selection_metric in rounded:
+            line += f", val {self.selection_metric} {rounded[self.selection_metric]}"
         if remaining := self.config.epochs - epoch - 1:
             line += f", {tqdm.format_interval(remaining * seconds)} left"
         print(line, file=sys.stderr)
-        if better:
+        if is_best:
             tensors, metadata = self.checkpoint()
-            metadata |= {"config": to_values(self.config), "metrics": {"val": metrics}}
+            metadata |= {"config": self.config.model_dump(mode="json"), "metrics": {"val": metrics}}
             metadata |= {"epoch": epoch + 1, "hardware": hardware()}
             save_tensors(self.out / BEST, tensors, metadata)
         self._save_last()

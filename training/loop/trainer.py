@@ -61,7 +61,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         if config.exchange_halves or config.order_epochs:
             train.require_twins()
         train.refuse_copies("feature_copies", config.feature_copies)
-        self.train = train.with_frames(config.frames).first(config.train_images)
+        self.train = train.with_frames(config.frames).head(config.train_images)
         self.val = val.with_frames(config.frames).limit_captions(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder draws random numbers
             self.image_dim, summary = self._open_backbone()
@@ -77,21 +77,21 @@ class Trainer(Loop[TrainConfig, Batch]):
         refuse_without_summary(config.method, method, *summaries)
         _refuse_idle_text(config, method)
         if config.projection_init == "xavier":
-            for name, part in method.named_modules():
-                if isinstance(part, FeatureProjection) and name.startswith("project_image"):
-                    nn.init.xavier_uniform_(part.linear.weight)
-                    nn.init.zeros_(part.linear.bias)
+            for name, module in method.named_modules():
+                if isinstance(module, FeatureProjection) and name.startswith("project_image"):
+                    nn.init.xavier_uniform_(module.linear.weight)
+                    nn.init.zeros_(module.linear.bias)
         model = DualEncoder(method, self.texts.encoder, config, self.encoder, summaries)
         self.model = model.to(self.device)
         if config.init:
             sha256 = self.backbone.get("sha256", "")
             _load_init(self.model, config, sha256, self.texts.tokenizer.to_str(pretty=True))
-        self.start(self.model, items=len(self.train.captions), groups=self._groups())
+        self.start(self.model, items=len(self.train.captions), groups=self._parameter_groups())
         self.train = self._with_features(self.train, config.feature_copies)
         self.val = self._with_features(self.val)
 
     def _open_backbone(self) -> tuple[int, bool]:
-        """Returns the width of image features, and whether the first is a summary ([CLS])."""
+        """Returns the width d of image features, and whether sets start with a summary ([CLS])."""
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
         if not self.config.backbone_frozen:
@@ -119,14 +119,14 @@ class Trainer(Loop[TrainConfig, Batch]):
         with torch.random.fork_rng():
             return read_features(split, self.config.backbone, self.extraction, copies)
 
-    def _groups(self) -> list[dict[str, Any]]:
+    def _parameter_groups(self) -> list[dict[str, Any]]:
         """Returns optimizer groups, separate for each share of the base learning rate."""
         config = self.config
         shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}
-        for name, part in self.model.named_children():
-            groups.setdefault(shares.get(name, 1.0), []).extend(part.parameters())
-        return [group for share, part in groups.items() for group in parameter_groups(part, share)]
+        for name, module in self.model.named_children():
+            groups.setdefault(shares.get(name, 1.0), []).extend(module.parameters())
+        return [g for share, weights in groups.items() for g in parameter_groups(weights, share)]
 
     def after_step(self) -> None:
         self.model.method.clamp_temperature()
@@ -149,8 +149,8 @@ class Trainer(Loop[TrainConfig, Batch]):
             seeds = [(config.seed, epoch, number) for number in range(rounds)]
         data = self.train, self.texts.tables[0], config.batch_size
         options = config.text.unknown_rate, config.captions_per_image, candidates
-        parts = (batches(*data, seed, *options) for seed in seeds)
-        stream = islice(chain.from_iterable(parts), self.steps)
+        passes = (batches(*data, seed, *options) for seed in seeds)
+        stream = islice(chain.from_iterable(passes), self.steps)
         return stream if self.encoder is None else prefetch(stream)
 
     def losses(self, batch: Batch, epoch: int) -> dict[str, Tensor]:
@@ -206,22 +206,22 @@ def build_trainer(
 def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
     """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
     sides = method.summary_sides
-    lacking = [s for s, has in (("image", image), ("text", text)) if not has and s not in sides]
-    if method.summary_token and lacking:
+    missing = [s for s, has in (("image", image), ("text", text)) if not has and s not in sides]
+    if method.summary_token and missing:
         raise ValueError(
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
-            f"{' and the '.join(lacking)} encoder has none; use encoders whose summary_token is "
-            f"True, set arguments.contextual_{lacking[0]}=transformer, which adds one, or choose a "
+            f"{' and the '.join(missing)} encoder has none; use encoders whose summary_token is "
+            f"True, set arguments.contextual_{missing[0]}=transformer, which adds one, or choose a "
             "method that pools the whole set"
         )
 
 
 def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
     """Raises ValueError if no weights between a frozen text encoder and the score are trained."""
-    frozen = bool(config.text.source) and config.text.frozen
-    mapped = not isinstance(getattr(method, "project_text", None), nn.Identity)
+    is_frozen = bool(config.text.source) and config.text.frozen
+    has_projection = not isinstance(getattr(method, "project_text", None), nn.Identity)
     width = config.arguments.get("embed_dim")
-    if frozen and not mapped and width != 0 and "map_text" not in config.arguments:
+    if is_frozen and not has_projection and width != 0 and "map_text" not in config.arguments:
         size = f"the width of embed_dim{f', {width}' if width else ''}"
         advice = "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
         reason = f"the text encoder is frozen and its features already have {size}"
@@ -237,11 +237,11 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
         raise ValueError(f"init: {folder / BEST} is from no method's run; name another folder")
     if spec["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
-    former = spec["text_encoder"].get("sha256")
-    text_sha256 = sources.describe_text_source(text)["sha256"] if text and former else None
+    init_sha256 = spec["text_encoder"].get("sha256")
+    text_sha256 = sources.describe_text_source(text)["sha256"] if text and init_sha256 else None
     for matches, setting in (
         (spec["backbone_sha256"] == sha256, f'backbone "{config.backbone}"'),
-        (former == text_sha256, f'text.source "{text}"'),
+        (init_sha256 == text_sha256, f'text.source "{text}"'),
     ):
         if not matches:
             reason = f"{folder} was trained with another encoder than {setting}"
@@ -250,16 +250,16 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
         advice = "train both with the same captions and text settings"
         raise ValueError(f"init: {folder} reads texts with another tokenizer; {advice}")
     settings = {"method": "", "image_encoder": "backbone_frozen", "text_encoder": "text.frozen"}
-    parts = dict(model.named_children())
+    modules = dict(model.named_children())
     for name, setting in settings.items():
         prefix = f"{name}."
         weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         if not weights:
             continue
-        if not (name in parts and parts[name].state_dict()):
+        if not (name in modules and modules[name].state_dict()):
             reason = f"{folder} trained its {name}, which is frozen here"
             raise ValueError(f"init: {reason}; set {setting}=false")
-        load_strict(parts[name], weights, f"{folder}/{BEST}")
+        load_strict(modules[name], weights, f"{folder}/{BEST}")
 
 
 def run_views(
@@ -280,12 +280,12 @@ def run_views(
     split = drop_damaged(open_split(data or Path(config.data), name), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if bool(len(split.images)) != reads_images:
-        reads, holds = ("images", "ready-made features")[:: 1 if reads_images else -1]
-        trained = f"{folder} was trained on {reads}"
-        raise ValueError(f"{trained}, and {data} holds {holds}; name other --data")
+        kinds = ("images", "ready-made features")[:: 1 if reads_images else -1]
+        reason = f"{folder} was trained on {kinds[0]}, and {data} holds {kinds[1]}"
+        raise ValueError(f"{reason}; name other --data")
     if not reads_images and (width := split.features.shape[2]) != description.image_dim:
-        reads = f"{folder} reads features of {description.image_dim} numbers a region"
-        raise ValueError(f"{reads}, and those in {data} have {width}; name other --data")
+        reason = f"{folder} reads features of width {description.image_dim}"
+        raise ValueError(f"{reason}, but {data} has width {width}; name other --data")
     refuse_missing(description.text_encoder.source or "", "text.source")
     encoder_spec: dict[str, Any] = {}
     if reads_images:

@@ -53,9 +53,9 @@ class Softmax:
 
     def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
         """Returns costs (..., B, 1) of own scores (..., B) and rivals' scores (..., B, B)."""
-        absent = rivals == -torch.inf  # not divided, because the gradient would be NaN
-        gaps = (self.margin - own[..., None] + rivals.masked_fill(absent, 0.0)) / self.temperature
-        gaps = gaps.masked_fill(absent, -torch.inf)
+        masked = rivals == -torch.inf  # not divided, because the gradient would be NaN
+        gaps = (self.margin - own[..., None] + rivals.masked_fill(masked, 0.0)) / self.temperature
+        gaps = gaps.masked_fill(masked, -torch.inf)
         gaps = torch.cat([torch.zeros_like(gaps[..., :1]), gaps], dim=-1)
         return self.temperature * gaps.logsumexp(dim=-1, keepdim=True)
 
@@ -194,8 +194,8 @@ class MultiView(Triplet):
             best_scores = view_scores.amax(dim=0)  # s*, Eq. (6)
             terms["max"] = share * pair_costs(best_scores, positives, cost).sum()  # Eq. (9)
         if share < 1:
-            up = upper_bound_loss(view_scores, positives, cost, rough=self.loss == "rough").sum()
-            terms["up"] = (1 - share) * up  # Eq. (15)
+            upper = upper_bound_loss(view_scores, positives, cost, rough=self.loss == "rough").sum()
+            terms["up"] = (1 - share) * upper  # Eq. (15)
         return terms
 
 

@@ -40,8 +40,8 @@ class Polysemous(Triplet):
             ranking = losses.pair_costs(scores, positives, losses.Softmax(self.temperature)).mean()
         else:
             hardest = self.hardest and epoch >= self.warmup_epochs
-            form = {"released": self.released, "hardest": hardest}
-            ranking = multiple_instance(scores, positives, self.margin, **form)
+            options = {"released": self.released, "hardest": hardest}
+            ranking = multiple_instance(scores, positives, self.margin, **options)
         terms = {"mil": ranking}
         if self.diversity and "residuals" in images.extras:  # absent if K = 0
             sides = (images.extras["residuals"], texts.extras["residuals"])

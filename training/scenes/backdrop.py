@@ -1,7 +1,7 @@
 """Paints the backgrounds of the scenes, sky and rooms, and the weather.
 
-All colours are RGB in 0..255. `backdrop` paints everything behind the objects, `weather_front` the
-rain or snow in front of them.
+All colours are RGB in 0..255. `paint_backdrop` paints everything behind the objects,
+`paint_weather` the rain or snow in front of them.
 """
 
 import tomllib
@@ -32,20 +32,20 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
     return light, _color(time, "fog"), opacity
 
 
-def backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
+def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints everything behind the objects, an RGB image of SIZE x SIZE."""
     weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
-    inside = layout.setting in _ROOM_PAINTERS
-    light = _color(time, "room" if inside else "ground")
-    if inside:
+    is_indoors = layout.setting in _ROOM_PAINTERS
+    light = _color(time, "room" if is_indoors else "ground")
+    if is_indoors:
         sky = _sky(time, "clear", SIZE // 2, rng)  # seen through the window
-        painted = _ROOM_PAINTERS[layout.setting](horizon, rng, sky)
+        surface = _ROOM_PAINTERS[layout.setting](horizon, rng, sky)
     else:
-        painted = GROUND_PAINTERS[layout.setting](horizon, rng, time)
+        surface = GROUND_PAINTERS[layout.setting](horizon, rng, time)
         sky = _sky(time, weather, horizon, rng)
         if weather in {"rain", "snow"} and time == "day":
             light = light * np.float32(0.84)
-    pixels = np.asarray(painted)
+    pixels = np.asarray(surface)
     colors, alpha = pixels[..., :3], pixels[..., 3:]
     scene = np.where(alpha == GLOW, colors, colors * light)
     scene = np.where(alpha > 0, scene, np.asarray(sky))
@@ -118,7 +118,7 @@ def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) ->
     return np.asarray(scene + (share + wisps).clip(0, 0.95) * (color - scene), dtype=np.float32)
 
 
-def weather_front(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
+def paint_weather(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints rain or snow in front of the objects."""
     draw = ImageDraw.Draw(image, "RGBA")
     if layout.weather == "rain":

@@ -150,17 +150,17 @@ def object_groups(scene: Truth) -> list[ObjectGroup]:
 
 def obvious_relations(first: Box, second: Box) -> list[str]:
     """Returns the relations between two boxes that hold with a clear margin."""
-    across = (first[0] + first[2] - second[0] - second[2]) / 2
-    down = (first[1] + first[3] - second[1] - second[3]) / 2
-    kinds = []
-    if abs(across) >= 0.14 and abs(across) >= 0.8 * abs(down):
-        kinds.append("left_of" if across < 0 else "right_of")
-    if abs(down) >= 0.14 and abs(down) >= 1.2 * abs(across):
-        kinds.append("above" if down < 0 else "below")
+    dx = (first[0] + first[2] - second[0] - second[2]) / 2
+    dy = (first[1] + first[3] - second[1] - second[3]) / 2
+    relations = []
+    if abs(dx) >= 0.14 and abs(dx) >= 0.8 * abs(dy):
+        relations.append("left_of" if dx < 0 else "right_of")
+    if abs(dy) >= 0.14 and abs(dy) >= 1.2 * abs(dx):
+        relations.append("above" if dy < 0 else "below")
     gap = max(first[0], second[0]) - min(first[2], second[2])
-    if gap <= 0.07 and abs(down) <= 0.11 and abs(across) >= 0.12:
-        kinds.append("next_to")
-    return kinds
+    if gap <= 0.07 and abs(dy) <= 0.11 and abs(dx) >= 0.12:
+        relations.append("next_to")
+    return relations
 
 
 def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:

@@ -18,80 +18,81 @@ import numpy as np
 
 from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
-from polyview.training.scenes.relevance import matching
+from polyview.training.scenes.relevance import find_matches
 
 _CONDITIONS = ("setting", "change", "time", "weather")
-_TOGETHER = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
+_OBJECT_TEMPLATES = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
 _VERBS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
-_PLACED = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
+_PLACE_TEMPLATES = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 
 def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCaption, ...]:
     """Writes the captions of a clip; `rng` determines the words."""
     kinds = ("free", "free", "motion", "order", "order")
+    writers = _write_objects, _write_place, _write_motion, _write_order, _write_order
     captions = []
-    for kind, write in zip(kinds, (_together, _placed, _motion, _order, _order), strict=True):
+    for kind, write in zip(kinds, writers, strict=True):
         draft = Draft(rng)
         text = " ".join(write(clip, draft).split())
         captions.append(ClipCaption(text, kind, draft.mentions(), draft.fact))
     return tuple(captions)
 
 
-def _together(clip: Clip, draft: Draft) -> str:
+def _write_objects(clip: Clip, draft: Draft) -> str:
     """Writes a caption about two or three objects, at least one of which the twin does not have."""
     still_objects = [index for index, item in enumerate(clip.objects) if item.deed is None]
     others = draft.rng.permutation(still_objects).tolist()
     indices = [others[0], int(draft.rng.integers(2))]
     if draft.chance(0.3):
         indices.append(others[1])
-    names = [_name(clip, draft, index) for index in draft.rng.permutation(indices).tolist()]
-    return draft.pick(_TOGETHER).format(x=join(names))
+    names = [_name_object(clip, draft, index) for index in draft.rng.permutation(indices).tolist()]
+    return draft.pick(_OBJECT_TEMPLATES).format(x=join(names))
 
 
-def _placed(clip: Clip, draft: Draft) -> str:
+def _write_place(clip: Clip, draft: Draft) -> str:
     """Writes a caption about one or two objects and their place."""
     others = draft.rng.permutation(np.arange(2, len(clip.objects))).tolist()
-    names = [_name(clip, draft, index) for index in others[: 2 if draft.chance(0.4) else 1]]
+    names = [_name_object(clip, draft, index) for index in others[: 2 if draft.chance(0.4) else 1]]
     is_still = clip.change is None
     with_time, with_weather = is_still and draft.chance(0.5), is_still and draft.chance(0.5)
     place = draft.describe(clip, time=with_time, weather=with_weather)
-    return draft.pick(_PLACED).format(x=join(names), s=place)
+    return draft.pick(_PLACE_TEMPLATES).format(x=join(names), s=place)
 
 
-def _motion(clip: Clip, draft: Draft) -> str:
+def _write_motion(clip: Clip, draft: Draft) -> str:
     """Writes a caption about the mover, or about the change of the whole image."""
     if clip.change is None:
-        return _event(clip, draft, 2)
+        return _write_event(clip, draft, 2)
     draft.fact["change"] = clip.change
     place = draft.describe(clip)
     text = draft.pick(SENTENCES["changes"][clip.change]).format(s=place)
     if draft.chance(0.6):
         other = int(draft.rng.integers(2, len(clip.objects)))
-        text = f"{text}, with {_name(clip, draft, other)}"
+        text = f"{text}, with {_name_object(clip, draft, other)}"
     return text
 
 
-def _order(clip: Clip, draft: Draft) -> str:
+def _write_order(clip: Clip, draft: Draft) -> str:
     """Writes a caption about the actions of both actors in order."""
     first, second = sorted((0, 1), key=lambda index: clip.action_of(index).start)
-    earlier, later = _event(clip, draft, first), _event(clip, draft, second)
+    earlier, later = _write_event(clip, draft, first), _write_event(clip, draft, second)
     return draft.pick(SENTENCES["order"]).format(e=earlier, f=later)
 
 
-def _event(clip: Clip, draft: Draft, index: int) -> str:
+def _write_event(clip: Clip, draft: Draft, index: int) -> str:
     """Writes a clause about an object's action and adds the action to the fact."""
     item, action, number = clip.objects[index], clip.action_of(index), len(draft.groups)
     fact: dict[str, Any] = {"object": number, "kind": action.kind}
-    name, other_name = _name(clip, draft, index), ""
+    name, other_name = _name_object(clip, draft, index), ""
     if action.before is not None:
-        other_name = _name(clip, draft, action.before)
+        other_name = _name_object(clip, draft, action.before)
         fact["before"] = number + 1
     draft.fact.setdefault("events", []).append(fact)
     verb = "flies" if item.aloft else _VERBS.get(item.kind.group, "slides")
     return draft.pick(SENTENCES["events"][action.kind]).format(a=name, b=other_name, go=verb)
 
 
-def _name(clip: Clip, draft: Draft, index: int) -> str:
+def _name_object(clip: Clip, draft: Draft, index: int) -> str:
     """Names an object and adds it to the fact."""
     item = clip.objects[index]
     return draft.name(ObjectGroup(item.kind, (index,), item.color))
@@ -103,11 +104,12 @@ def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
         return False
     if clip.change is not None and ("time" in fact or "weather" in fact):
         return False
-    matches = [matching(clip.objects, item) for item in fact.get("objects", [])]
+    matches = [find_matches(clip.objects, item) for item in fact.get("objects", [])]
     return any(_events_hold(clip, indices, fact.get("events", [])) for indices in product(*matches))
 
 
 def _events_hold(clip: Clip, indices: tuple[int, ...], events: list[dict[str, Any]]) -> bool:
+    """Returns whether the objects with these indices perform the events in order."""
     next_start = 0  # the first frame after the previous event
     for event in events:
         deed = clip.objects[indices[event["object"]]].deed

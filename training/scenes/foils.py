@@ -52,14 +52,14 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
             rng = np.random.default_rng([SEED, image, number])
             for pair_index in rng.permutation(len(pairs)).tolist():
                 first, second = pairs[pair_index]
-                facts = _facts(kind, scene, first, second, rng)
+                facts = _draw_facts(kind, scene, first, second, rng)
                 if facts and satisfies(scene, facts[0]) and not satisfies(scene, facts[1]):
-                    foils.append(Foil(image, kind, _text(facts[0]), _text(facts[1])))
+                    foils.append(Foil(image, kind, _write_text(facts[0]), _write_text(facts[1])))
                     break
     return foils
 
 
-def _text(fact: Fact) -> str:
+def _write_text(fact: Fact) -> str:
     """Writes a fact as a caption."""
     names = []
     for item in fact["objects"]:
@@ -73,7 +73,7 @@ def _text(fact: Fact) -> str:
     return f"{text} {SENTENCES['places'][fact['setting']][0]}" if "setting" in fact else text
 
 
-def _facts(
+def _draw_facts(
     kind: str, scene: Truth, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
     """Returns a true and a false fact about two classes; None if the kind does not apply."""
@@ -109,10 +109,10 @@ def _facts(
         if kind == "swapped_objects":
             return fact, {**fact, "objects": objects[::-1]}
         return fact, {**fact, "relations": [{"kind": _OPPOSITES[relation], "of": [0, 1]}]}
-    return _counts(kind, first, second, rng) if "count" in first else None
+    return _change_counts(kind, first, second, rng) if "count" in first else None
 
 
-def _counts(
+def _change_counts(
     kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
     """Returns a fact and the fact with changed counts, equal if two swapped counts are equal."""

@@ -24,7 +24,7 @@ from polyview.training.settings import exit_on_error
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # quality of WebP files
 _FRAME_MILLISECONDS = 200
-_CLIPS = 300  # default number of clips in a gallery
+_DEFAULT_CLIP_COUNT = 300  # default number of clips in a gallery
 
 
 def write_gallery(
@@ -40,7 +40,7 @@ def write_gallery(
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     scenes = data if isinstance(data, SceneData) else None
     records: Sequence[Any] = (scenes.scenes if scenes else data)[:count]  # type: ignore[index]
-    rows = iter(relevant_rows(records, satisfies if scenes else satisfies_clip))
+    relevant = iter(relevant_rows(records, satisfies if scenes else satisfies_clip))
     images = []
     with replacing_folder(out) as draft:
         for folder in ("images", "masks") if scenes else ("images",):
@@ -53,7 +53,7 @@ def write_gallery(
             for caption in record.captions:
                 view = caption.view if isinstance(caption, Caption) else caption.kind
                 entry = {"text": caption.text, "view": view, "mentions": caption.mentions}
-                image["captions"].append({**entry, "relevant": next(rows).tolist()})
+                image["captions"].append({**entry, "relevant": next(relevant).tolist()})
             images.append(image)
         world = "scenes" if scenes else "scenes_moving"
         index = {"split": split, "world": world, "images": images}
@@ -100,5 +100,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     has_clips = is_clips(options.data)
     data = load_clips(options.data) if has_clips else load_scenes(options.data)
-    count = options.count or (_CLIPS if has_clips else None)
+    count = options.count or (_DEFAULT_CLIP_COUNT if has_clips else None)
     write_gallery(data, options.data.resolve().name, options.out, count)

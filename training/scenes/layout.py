@@ -10,8 +10,8 @@ from polyview.training.scenes.classes import CLASSES, Look, ObjectClass
 from polyview.training.scenes.relevance import Box
 
 _NO_WEATHER = {"desert": ("rain", "snow"), "snowfield": ("rain",), "beach": ("snow",)}
-_TIME_ODDS = (0.42, 0.33, 0.25)
-_WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)
+_TIME_ODDS = (0.42, 0.33, 0.25)  # probabilities of `world.TIMES`
+_WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)  # probabilities of `world.WEATHERS`
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Board:
 
     setting: str
     horizon: int
-    taken: list[Box] = field(default_factory=list)
+    occupied: list[Box] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
         """Returns whether a rectangle centred at (x, y) is free; overlaps up to 8 % are ignored."""
-        for x0, y0, x1, y1 in self.taken:
+        for x0, y0, x1, y1 in self.occupied:
             overlap_x = min(x + width / 2, x1) - max(x - width / 2, x0)
             overlap_y = min(y + height / 2, y1) - max(y - height / 2, y0)
             smaller_area = min(width * height, (x1 - x0) * (y1 - y0))
@@ -58,9 +58,9 @@ class Board:
                 return False
         return True
 
-    def take(self, x: float, y: float, width: float, height: float) -> None:
+    def occupy(self, x: float, y: float, width: float, height: float) -> None:
         """Marks a rectangle as occupied."""
-        self.taken.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+        self.occupied.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
 
 
 def sample_layout(rng: np.random.Generator) -> Layout | None:
@@ -74,10 +74,10 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
     if setting in world.INDOORS or setting == "stage":
         horizon = int(rng.integers(104, 132))
     classes = _sample_classes(rng)
-    lowest, highest = 38 + 2 * (8 - len(classes)), 98 - 8 * (len(classes) - 4)
+    min_size, max_size = 38 + 2 * (8 - len(classes)), 98 - 8 * (len(classes) - 4)
     plans = []
     for kind, count in classes:
-        size = rng.uniform(lowest, highest) if count == 1 else rng.uniform(32, 45)
+        size = rng.uniform(min_size, max_size) if count == 1 else rng.uniform(32, 45)
         plans.append((kind, count, float(size)))
     plans.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
     board, placements = Board(setting, horizon), []
@@ -103,6 +103,7 @@ def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | Non
 
 
 def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
+    """Samples the classes of a scene, animals first, and the number of objects of each."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
     animals = min(int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18])), total - 2)
     kinds = list[ObjectClass]()
@@ -126,7 +127,7 @@ def place_group(
             if trial % 20 == 10:
                 size = max(size * 0.86, 32.0 if count > 1 else 40.0)
                 aloft = aloft and trial < 45
-            offsets = _formation(count, size, rng)
+            offsets = _sample_offsets(count, size, rng)
             width, height = (2 * offsets.max(0) + size).tolist()
         if width > world.SIZE - 4 or height > world.SIZE - 4:
             continue
@@ -140,7 +141,7 @@ def place_group(
         x = rng.uniform(width / 2 + 2, world.SIZE - width / 2 - 2)
         y = rng.uniform(min_y, max_y)
         if board.fits(x, y, width, height):
-            board.take(x, y, width, height)
+            board.occupy(x, y, width, height)
             members = []
             for center_x, center_y in (offsets + np.array([x, y])).tolist():
                 scale, mirrored = float(rng.uniform(0.94, 1.0)), bool(rng.random() < 0.5)
@@ -166,7 +167,7 @@ _FORMATIONS: dict[int, tuple[tuple[tuple[float, float], ...], ...]] = {
 }
 
 
-def _formation(count: int, size: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def _sample_offsets(count: int, size: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Returns the offsets of a group's members from its centre in pixels, (count, 2)."""
     shapes = _FORMATIONS[count]
     offsets = np.array(shapes[int(rng.integers(len(shapes)))], dtype=np.float64) * size * 1.02

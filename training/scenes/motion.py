@@ -56,7 +56,7 @@ class Action:
 
 @dataclass(frozen=True)
 class MovingObject:
-    """An object of a clip: its class and look, its position or its path's, and its action."""
+    """An object of a clip: its class and look, its position or path, and its action."""
 
     name: str  # name of the class
     look: int  # index into the looks of the class
@@ -84,7 +84,7 @@ class MovingObject:
         base = Placement(self.kind, self.kind.looks[self.look], *pose)
         if self.deed is None:
             return base
-        return _moved(base, self.deed.kind, (frame - self.deed.start + 0.5) / EVENT_FRAMES)
+        return _move(base, self.deed.kind, (frame - self.deed.start + 0.5) / EVENT_FRAMES)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Clip:
         return [(index, place) for _, index, place in sorted(visible, key=lambda entry: entry[0])]
 
 
-def _moved(base: Placement, kind: str, progress: float) -> Placement | None:
+def _move(base: Placement, kind: str, progress: float) -> Placement | None:
     """Returns the placement at the `progress` of an action: below 0 before, above 1 after it."""
     if (progress <= 0 and kind in _HIDDEN_BEFORE) or (progress >= 1 and kind in _HIDDEN_AFTER):
         return None
@@ -147,28 +147,28 @@ def _moved(base: Placement, kind: str, progress: float) -> Placement | None:
         return base
     if kind == "vanishes":
         return None
-    now = min(max(progress, 0.0), 1.0)
-    arc, reach, half = math.sin(math.pi * now), SIZE + base.size, base.size / 2
+    share = min(max(progress, 0.0), 1.0)
+    arc, reach, half = math.sin(math.pi * share), SIZE + base.size, base.size / 2
     moves: dict[str, dict[str, Any]] = {
-        "passes_right": {"x": now * reach - half},
-        "passes_left": {"x": SIZE + half - now * reach},
-        "passes_front": {"x": now * reach - half},
+        "passes_right": {"x": share * reach - half},
+        "passes_left": {"x": SIZE + half - share * reach},
+        "passes_front": {"x": share * reach - half},
         "pops_up": {"y": SIZE + base.size * (0.5 - 1.1 * arc)},
         "swings_down": {"y": base.size * (1.4 * arc - 0.5)},
         "jumps": {"y": base.y - 62 * arc},
-        "spins": {"tilt": base.tilt + 360 * now},
+        "spins": {"tilt": base.tilt + 360 * share},
         "swells": {"size": base.size * (1 + 0.9 * arc)},
-        "enters_left": {"x": -half + now * (base.x + half)},
-        "enters_right": {"x": SIZE + half + now * (base.x - (SIZE + half))},
-        "leaves_left": {"x": base.x + now * (-half - base.x)},
-        "leaves_right": {"x": base.x + now * (SIZE + half - base.x)},
-        "takes_off": {"y": base.y + now * (-half - base.y)},
-        "drops_in": {"y": -half + now * (base.y + half)},
-        "moves_right": {"x": SIZE * 0.2 + now * (SIZE * 0.8 - SIZE * 0.2)},
-        "moves_left": {"x": SIZE * 0.8 + now * (SIZE * 0.2 - SIZE * 0.8)},
-        "tips_over": {"tilt": base.tilt + 90 * now},
-        "grows": {"size": base.size * (0.6 + now * (1.5 - 0.6))},
-        "shrinks": {"size": base.size * (1.5 + now * (0.6 - 1.5))},
+        "enters_left": {"x": -half + share * (base.x + half)},
+        "enters_right": {"x": SIZE + half + share * (base.x - (SIZE + half))},
+        "leaves_left": {"x": base.x + share * (-half - base.x)},
+        "leaves_right": {"x": base.x + share * (SIZE + half - base.x)},
+        "takes_off": {"y": base.y + share * (-half - base.y)},
+        "drops_in": {"y": -half + share * (base.y + half)},
+        "moves_right": {"x": SIZE * 0.2 + share * (SIZE * 0.8 - SIZE * 0.2)},
+        "moves_left": {"x": SIZE * 0.8 + share * (SIZE * 0.2 - SIZE * 0.8)},
+        "tips_over": {"tilt": base.tilt + 90 * share},
+        "grows": {"size": base.size * (0.6 + share * (1.5 - 0.6))},
+        "shrinks": {"size": base.size * (1.5 + share * (0.6 - 1.5))},
     }
     return replace(base, **moves.get(kind, {}))
 
@@ -180,7 +180,7 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     """
     pair_rng = scene_generator(seed, split, index // 2, _PAIR_ATTEMPT)
     second_twin = index % 2 == 1
-    actors = _actors(pair_rng, swapped=second_twin)
+    actors = _draw_actors(pair_rng, swapped=second_twin)
     pool = [kind for kind in CLASSES if kind not in [actor.kind for actor in actors]]
     mover = pool[int(pair_rng.integers(len(pool)))]
     kinds = [kind for kind in LASTING if kind != "takes_off" or mover.aloft]
@@ -189,12 +189,12 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
         action = OPPOSITE[action]
     for attempt in range(_ATTEMPTS):
         rng = scene_generator(seed, split, index, _CLIP_ATTEMPT + attempt)
-        if clip := _draw(f"{split}-{index:06d}", actors, mover, action, rng):
+        if clip := _try_clip(f"{split}-{index:06d}", actors, mover, action, rng):
             return clip
     raise RuntimeError(f"clip {split}-{index} of seed {seed} does not fit in {_ATTEMPTS} attempts")
 
 
-def _actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
+def _draw_actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
     """Draws two objects, one acting in each half; `swapped` exchanges the halves (second twin)."""
     kinds = rng.choice(len(CLASSES), 2, replace=False)
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
@@ -223,7 +223,7 @@ def _object(
     return MovingObject(kind.name, look, x, y, size, mirrored, tilt, aloft)
 
 
-def _draw(
+def _try_clip(
     name: str, actors: list[MovingObject], mover: ObjectClass, action: str, rng: np.random.Generator
 ) -> Clip | None:
     """Draws the setting and the other objects of a clip; None if the objects do not fit."""
@@ -231,11 +231,11 @@ def _draw(
     time, weather = sample_conditions(setting, rng)
     inside = setting in INDOORS or setting == "stage"
     horizon = int(rng.integers(104, 132) if inside else rng.integers(74, 108))
-    change = _change(setting, time, weather, rng)
+    change = _draw_change(setting, time, weather, rng)
     board = Board(setting, horizon)
     for actor in actors:
         if actor.deed and actor.deed.kind not in _VISITS:
-            board.take(actor.x, actor.y, actor.size, actor.size)
+            board.occupy(actor.x, actor.y, actor.size, actor.size)
     pool = [kind for kind in CLASSES if kind not in (mover, *(actor.kind for actor in actors))]
     kinds = [pool[i] for i in rng.choice(len(pool), int(rng.integers(2, 4)), replace=False)]
     others = list[MovingObject]()
@@ -257,7 +257,7 @@ def _draw(
     return Clip(name, setting, time, weather, change, change_start, horizon, seed, objects)
 
 
-def _change(
+def _draw_change(
     setting: str, time: str | None, weather: str | None, rng: np.random.Generator
 ) -> str | None:
     """Draws a change of the whole image, for a third of the clips in which one is possible."""

@@ -68,7 +68,7 @@ def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
         return False
     matches = []
     for item in fact.get("objects", []):
-        boxes = [scene.objects[index].box for index in matching(scene.objects, item)]
+        boxes = [scene.objects[index].box for index in find_matches(scene.objects, item)]
         if len(boxes) < item.get("min", 1) or len(boxes) != item.get("count", len(boxes)):
             return False
         matches.append(boxes)
@@ -79,7 +79,7 @@ def satisfies(scene: Truth, fact: dict[str, Any]) -> bool:
     return True
 
 
-def matching(objects: Sequence[Any], item: dict[str, Any]) -> list[int]:
+def find_matches(objects: Sequence[Any], item: dict[str, Any]) -> list[int]:
     """Returns the indices of the objects that match an item of a fact's ``objects``."""
     name, color = item["name"], item.get("color")
     matches = [entry.name == name and color in (None, entry.color) for entry in objects]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from polyview.training.scenes import world
-from polyview.training.scenes.backdrop import backdrop, sprite_light, weather_front
+from polyview.training.scenes.backdrop import paint_backdrop, paint_weather, sprite_light
 from polyview.training.scenes.classes import Look
 from polyview.training.scenes.layout import Layout, sample_layout
 from polyview.training.scenes.motion import FRAMES, Clip
@@ -32,7 +32,7 @@ _CHANGE_FRAMES = 4  # duration of a change of the whole image
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedScene:
     """A rendered scene."""
 
     scene: Scene
@@ -58,7 +58,7 @@ class Outline(NamedTuple):
     visible: int  # number of opaque pixels inside the image that no other object covers
 
 
-def render_scene(seed: int, split: Split, index: int) -> Rendered:
+def render_scene(seed: int, split: Split, index: int) -> RenderedScene:
     """Draws and renders scene `index` of a split; the same arguments give the same pixels."""
     for attempt in range(_MAX_ATTEMPTS):
         if layout := sample_layout(scene_generator(seed, split, index, attempt)):
@@ -68,11 +68,11 @@ def render_scene(seed: int, split: Split, index: int) -> Rendered:
     raise RuntimeError(f"no layout fits scene {split}-{index} of seed {seed}; choose another seed")
 
 
-def _render(layout: Layout, scene_id: str) -> Rendered:
+def _render(layout: Layout, scene_id: str) -> RenderedScene:
     rng = np.random.default_rng(layout.seed)
-    canvas = backdrop(layout, rng)
+    canvas = paint_backdrop(layout, rng)
     instances, outlines = compose(canvas, layout)
-    canvas = weather_front(canvas, layout, rng)
+    canvas = paint_weather(canvas, layout, rng)
     objects = []
     for place, outline in zip(layout.placements, outlines, strict=True):
         x0, y0, x1, y1 = (round(value / SIZE, 4) for value in outline.box)
@@ -81,13 +81,13 @@ def _render(layout: Layout, scene_id: str) -> Rendered:
         pose = place.look.glyph, place.mirrored, place.tilt
         objects.append(SceneObject(name, group, color, (x0, y0, x1, y1), visible, *pose))
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
-    return Rendered(scene, np.asarray(canvas, dtype=np.uint8), instances)
+    return RenderedScene(scene, np.asarray(canvas, dtype=np.uint8), instances)
 
 
 def clip_frames(clip: Clip) -> Iterator[Frame]:
     """Renders the frames of a clip in time order."""
     layouts = clip.layouts
-    start, end = (backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
+    start, end = (paint_backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
     for number in range(FRAMES):
         progress = 0.0
         if clip.change is not None:
@@ -96,7 +96,7 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
         indices, placements = zip(*clip.placements(number), strict=True)
         layout = replace(layouts[progress >= 0.5], placements=placements)
         instances, outlines = compose(canvas, layout)
-        image = weather_front(canvas, layout, np.random.default_rng((clip.seed, number)))
+        image = paint_weather(canvas, layout, np.random.default_rng((clip.seed, number)))
         visible = [0.0] * len(clip.objects)
         for index, outline in zip(indices, outlines, strict=True):
             visible[index] = round(outline.visible / outline.whole, 3)
@@ -138,7 +138,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
             box = (left, top, int(columns.max()) + 1, int(rows.max()) + 1)
         outlines.append((box, int(solid.sum()), len(rows)))
     counts = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:].tolist()
-    return instances, [Outline(*part, n) for part, n in zip(outlines, counts, strict=True)]
+    return instances, [Outline(*extent, n) for extent, n in zip(outlines, counts, strict=True)]
 
 
 @lru_cache(maxsize=256)
@@ -217,10 +217,10 @@ def _repaint(image: Image.Image, hue: float) -> Image.Image:
     wrapped = np.concatenate([histogram[-8:], histogram, histogram[:8]])
     dominant = int(np.convolve(wrapped, np.ones(17), mode="valid").argmax())
     distance = (hsv[..., 0] - dominant + 128) % 256 - 128
-    chosen = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
-    hsv[chosen, 0] = (round(hue / 360 * 256) + distance[chosen] // 2) % 256
+    is_dominant = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
+    hsv[is_dominant, 0] = (round(hue / 360 * 256) + distance[is_dominant] // 2) % 256
     if 90 <= hue <= 150:  # greens look brighter than reds and blues
-        hsv[chosen, 2] = hsv[chosen, 2] * 3 // 4
+        hsv[is_dominant, 2] = hsv[is_dominant, 2] * 3 // 4
     rgb = Image.fromarray(hsv.astype(np.uint8), "HSV").convert("RGB")
     rgb.putalpha(image.getchannel("A"))
     return rgb

@@ -38,14 +38,14 @@ from polyview.training.scenes.captions import write_captions
 from polyview.training.scenes.classes import CLASSES, COLORS, GROUPS
 from polyview.training.scenes.clip_captions import write_clip_captions
 from polyview.training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
-from polyview.training.scenes.render import Rendered, find_font, render_scene
+from polyview.training.scenes.render import RenderedScene, find_font, render_scene
 from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
 from polyview.training.settings import exit_on_error
 
 CLIPS, SCENES, META = "clips.jsonl", "scenes.jsonl", "meta.json"
 _STRIDES = {"train": 4, "val": 1, "test": 1}  # strides of the stored instance maps in pixels
 _CAPTION_ATTEMPT, _CLIP_CAPTION_ATTEMPT = 1_000_000, 4_000_000  # not used by rendering
-_CHUNK = 25  # scenes per task of a process
+_CHUNK_SIZE = 25  # scenes per task of a process
 _RENDER_AGAIN = "render it again with python -m polyview scenes ... --force."
 _COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
@@ -67,7 +67,7 @@ class SceneData:
         return len(self.scenes)
 
 
-def make_scene(seed: int, split: Split, index: int) -> Rendered:
+def make_scene(seed: int, split: Split, index: int) -> RenderedScene:
     """Renders a scene and writes its captions; the same arguments give the same scene."""
     rendered = render_scene(seed, split, index)
     captions = write_captions(rendered.scene, scene_generator(seed, split, index, _CAPTION_ATTEMPT))
@@ -111,12 +111,12 @@ def write_split(
     if folder.exists() and not force:
         if _read_meta(folder) == meta:
             return False
-        other = "other data (another seed, count, world or font, or an unfinished split)"
-        raise ValueError(f"{folder} holds {other}: --force replaces it.")
+        content = "other data (another seed, count, world or font, or an unfinished split)"
+        raise ValueError(f"{folder} holds {content}: --force replaces it.")
     try:
         with replacing_folder(folder) as draft:
             if moving:
-                lines = (_line(make_clip(seed, split, row)) for row in range(count))
+                lines = (_to_line(make_clip(seed, split, row)) for row in range(count))
                 (draft / CLIPS).write_text("".join(lines), "utf-8", newline="\n")
             else:
                 _write_scenes(draft, split, count, seed, workers or os.cpu_count() or 1)
@@ -143,17 +143,17 @@ def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: 
             np.lib.format.write_array_header_1_0(array, header)
         lines = stack.enter_context((folder / SCENES).open("w", encoding="utf-8", newline="\n"))
         make = partial(make_scene, seed, split)
-        rendered: Iterable[Rendered] = map(make, range(count))
-        if processes > 1 and count > _CHUNK:
+        rendered: Iterable[RenderedScene] = map(make, range(count))
+        if processes > 1 and count > _CHUNK_SIZE:
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
-            rendered = pool.imap(make, range(count), _CHUNK)
+            rendered = pool.imap(make, range(count), _CHUNK_SIZE)
         for scene in tqdm(rendered, f"rendering {split}", count, unit="scene", disable=None):
             images.write(scene.image.data)
             instances.write(scene.instances[step // 2 :: step, step // 2 :: step].tobytes())
-            lines.write(_line(scene.scene))
+            lines.write(_to_line(scene.scene))
 
 
-def _line(record: Scene | Clip) -> str:
+def _to_line(record: Scene | Clip) -> str:
     return json.dumps(asdict(record), ensure_ascii=False) + "\n"
 
 
@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unit = "clips" if options.moving else "scenes"
     if options.count is None:
         options.count = _COUNTS[unit][options.split]
-    started = time.perf_counter()
+    start_time = time.perf_counter()
     is_new = write_split(**vars(options))
-    end = f"in {time.perf_counter() - started:.1f} s" if is_new else "were already there"
+    end = f"in {time.perf_counter() - start_time:.1f} s" if is_new else "were already there"
     print(f"{options.out / options.split}: {options.count} {unit} {end}.")

@@ -32,7 +32,7 @@ def finished(
 
 
 def test_ranks_by_brute_force(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "PART_BYTES", 2**10)  # several parts
+    monkeypatch.setattr(ranking, "BATCH_BYTES", 2**10)  # several parts
     retriever, matrices = many_retriever, dict[str, np.ndarray]()
     captions = load_captions(retriever)
     with torch.inference_mode():

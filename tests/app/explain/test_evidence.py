@@ -69,7 +69,7 @@ def test_evidence_of_an_image_and_words(scenes: Retriever, name: str) -> None:
 @pytest.mark.parametrize(("name", "share"), [("mv_vse", 0.95), ("avse", 0.9)])
 def test_evidence_of_a_word_is_at_its_object(scenes: Retriever, name: str, share: float) -> None:
     """In scenes with two unique objects whose names are one known word."""
-    known, hits = scenes.runtime.reader.known, []
+    known, hits = scenes.runtime.reader.words, []
     for image_id, image in enumerate(load_gallery(SCENES).images[:40]):
         names = [entry.name for entry in image.objects]
         boxes = {e.name: e.box for e in image.objects if names.count(e.name) == 1}

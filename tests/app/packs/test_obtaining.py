@@ -18,7 +18,7 @@ from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
 from polyview.app.settings import Settings
 from polyview.export.hub.client import UnreachableError
-from polyview.export.obtain import CLIP, PACK, look, obtain
+from polyview.export.obtain import CLIP, PACK, find_offer, obtain
 from polyview.export.pack.reading import list_files, load_info
 from tests.app.conftest import draw
 from tests.app.serving import until
@@ -77,10 +77,10 @@ def test_a_look_fetches_nothing(hub: HubState, tiny_pack: Path, tmp_path: Path) 
     stock_pack(hub, tiny_pack)
     stock_clip(hub, save_clip(tmp_path / "clip"))
     hub.add("owner/old", {"config.json": b"{}", "pytorch_model.bin": b"x"})
-    packed = look(PACK, ID).repo
+    packed = find_offer(PACK, ID).repo
     whole = sum(map(len, hub.repos[ID].commits[packed.commit].values()))
     assert (packed.missing_bytes, packed.licence) == (whole, "apache-2.0")
-    sizes = look(CLIP, f"{NET}@main").repo.files
+    sizes = find_offer(CLIP, f"{NET}@main").repo.files
     assert sizes["model.safetensors"] == (tmp_path / "clip/model.safetensors").stat().st_size
     assert "pytorch_model.bin" not in sizes
     for kind, address, sentence in (
@@ -90,7 +90,7 @@ def test_a_look_fetches_nothing(hub: HubState, tiny_pack: Path, tmp_path: Path) 
         (CLIP, "not an id", '"not an id" is not a Hub id'),
     ):
         with pytest.raises(ValueError, match=sentence):
-            look(kind, address)
+            find_offer(kind, address)
     assert fetched(hub) == []
     assert not (tmp_path / "cache").exists()
 
@@ -165,7 +165,7 @@ def test_cancellation(hub: HubState, downloads: Downloads, state: AppState, tmp_
 
 def test_a_pack_that_changed_is_not_fetched(hub: HubState, tiny_pack: Path, tmp_path: Path) -> None:
     stock_pack(hub, tiny_pack)
-    offer = look(PACK, ID)
+    offer = find_offer(PACK, ID)
     hub.repos[ID].add_commit("main", {"more.bin": b"0" * 9})
     with pytest.raises(ValueError, match="has changed since it was inspected; inspect it again"):
         obtain(offer, tmp_path, lambda *_: None, Event())

@@ -16,7 +16,7 @@ from polyview.app.search.comparison import compare
 from polyview.app.search.retriever import Retriever, Term
 from polyview.app.settings import BUNDLED
 from polyview.export.pack.reading import load_info
-from polyview.training.data.open_split import from_pack as measured_clips
+from polyview.training.data.open_split import open_pack_gallery as measured_clips
 from polyview.training.evaluation.scoring import score_matrix
 from tests.app.conftest import bundled_runtime, finish
 

@@ -144,7 +144,7 @@ def test_a_source_that_is_none_is_refused(published: Path) -> None:
     for source, sentence in (
         ("vit#joined", 'after # there can only be "projected"'),
         ("vit#projected", "only CLIP has a projection"),
-        ("bert", 'type "bert", which is not an image encoder known here; known: mobilenet_v2'),
+        ("bert", "not an image encoder that Polyview supports; choose one of mobilenet_v2"),
         ("nothing", "there is no folder"),
         ("", "no best.safetensors, pack.json or config.json"),
     ):

@@ -32,7 +32,7 @@ FAULTS = [
 LIMITS = [
     ("MAX_BYTES", 10_000, "it has .* bytes, more than the 10,000 that visitors"),
     ("MAX_FILES", 3, "it has .* files, more than the 3 that visitors"),
-    ("SPARE", 2**60, "there is no room for its .* bytes on the disk"),
+    ("MIN_FREE_BYTES", 2**60, "there is no room for its .* bytes on the disk"),
 ]
 REVISIONS = ("refs/pr/../../x", "..", "/etc", "a//b", "a\\..", "x\n", ".git", "x" * 201, "")
 
@@ -48,7 +48,7 @@ def pack(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stocked(server: HubState, pack: Path, monkeypatch: pytest.MonkeyPatch) -> HubState:
     """The server with the pack in a public repository, and a client with a short timeout."""
-    monkeypatch.setattr(client, "ANSWER", 0.4)
+    monkeypatch.setattr(client, "ANSWER_TIMEOUT", 0.4)
     server.add(ID, contents(pack))
     return server
 
@@ -133,10 +133,10 @@ def test_visitor_limits(stocked: HubState, tmp_path: Path, monkeypatch: pytest.M
         with monkeypatch.context() as changed:
             changed.setattr(packs, limit, value)
             with pytest.raises(HubError, match=sentence):
-                pull(ID, visitor=True)
+                pull(ID, for_visitor=True)
     stocked.stated[ONNX] = None
     with pytest.raises(HubError, match=r"states no size for image_encoder\.onnx"):
-        pull(ID, visitor=True)
+        pull(ID, for_visitor=True)
     assert fetched(stocked) == {"pack.json", "gallery.json"}
     assert cached(tmp_path) == []
     assert pull(ID).is_dir()

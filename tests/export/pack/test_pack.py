@@ -32,7 +32,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda p: p.update(methods={}), "methods must have at least 1 item"),
     (lambda p: p["image_encoder"].update(grid=[4]), "grid lacks value 2"),
     (lambda p: p["methods"][NAME].update(image_dim=13), "image_dim is 13, but"),
-    (lambda p: p["methods"][NAME].update(head="h.safetensors"), "no checksum of it"),
+    (lambda p: p["methods"][NAME].update(head="h.safetensors"), "has no entry in"),
     (lambda p: p["files"].update({"../x": p["files"]["tokenizer.json"]}), "plain relative"),
     (lambda p: p["files"].update({"x": p["files"]["tokenizer.json"]}), "lacks x; fetch"),
     (lambda p: p["files"]["tokenizer.json"].update(bytes=5), "bytes, but pack.json says 5"),
@@ -77,7 +77,7 @@ def test_wrong_values_are_refused(
 
 def test_unreadable_json_and_paths_that_are_not_plain(copied: Path) -> None:
     path, content = copied / "pack.json", json.loads((copied / "pack.json").read_text())
-    for names, sentence in ((PLAIN, "no checksum of it"), (NOT_PLAIN, "not a plain relative path")):
+    for names, sentence in ((PLAIN, "has no entry in"), (NOT_PLAIN, "not a plain relative path")):
         for name in names:
             content["methods"][NAME]["head"] = name
             path.write_text(json.dumps(content))

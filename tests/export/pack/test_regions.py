@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from polyview.export.pack.gallery import MAPS, Regions, regions_of, write_regions
+from polyview.export.pack.gallery import MAP_GRID, Regions, regions_of, write_regions
 from polyview.export.pack.reading import load_info
 from polyview.export.pack.schema import REGIONS, parse_info
 from polyview.export.pack.validation import PackError
@@ -22,18 +22,18 @@ BOXES = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.7, 1, 0.7, 1], [0.26, 0.11,
 
 def test_shares_are_spread_over_boxes_and_add_up(tmp_path: Path) -> None:
     write_regions(tmp_path, FEATURES, np.stack([BOXES] * 3))
-    regions, (rows, columns) = Regions(tmp_path / REGIONS), MAPS
+    regions, (rows, columns) = Regions(tmp_path / REGIONS), MAP_GRID
     quarter, whole, line, odd = torch.eye(4)
-    upper_left = np.zeros(MAPS)
+    upper_left = np.zeros(MAP_GRID)
     upper_left[: rows // 2, : columns // 2] = 4 / (rows * columns)
     np.testing.assert_allclose(regions.sum_map(0, quarter), upper_left, atol=1e-7)
-    np.testing.assert_allclose(regions.sum_map(0, whole), np.full(MAPS, 1 / 256), atol=1e-7)
+    np.testing.assert_allclose(regions.sum_map(0, whole), np.full(MAP_GRID, 1 / 256), atol=1e-7)
     drawn = regions.sum_map(0, line)
     assert drawn.sum() == pytest.approx(1)
     assert drawn[-1, int(0.7 * columns)] == drawn.max()
     values = torch.from_numpy(RANDOM.normal(size=(2, 3, 4)).astype(np.float32))
     maps = regions.sum_map(1, values)
-    assert maps.shape == (2, 3, *MAPS)
+    assert maps.shape == (2, 3, *MAP_GRID)
     torch.testing.assert_close(maps.sum(dim=(-2, -1)), values.sum(dim=-1))
     near, far = (0.26 * columns, 0.63 * columns)
     share = min(int(near) + 1, far) - near  # of the leftmost column inside the box

@@ -28,7 +28,7 @@ from polyview.training.data.texts import (
     load_vectors,
 )
 from polyview.training.loop.config import TrainConfig
-from polyview.training.loop.dual_encoder import TEXTS_AT_ONCE, DualEncoder, word_features
+from polyview.training.loop.dual_encoder import TEXT_BATCH_SIZE, DualEncoder, word_features
 from polyview.training.objectives import OBJECTIVES, build_objective
 from tests.published import save_bert
 
@@ -123,7 +123,7 @@ def test_a_batch_draws_one_version_of_each_image(data: Split) -> None:
 
 
 def test_texts_are_encoded_in_batches_of_similar_length() -> None:
-    encoder, count = BiGRUTextEncoder(20, 3, 4), 2 * TEXTS_AT_ONCE + 9
+    encoder, count = BiGRUTextEncoder(20, 3, 4), 2 * TEXT_BATCH_SIZE + 9
     lengths = torch.where(torch.arange(count) < 9, 12, 1 + torch.arange(count) % 4)
     ids = torch.randint(1, 20, (count, 12)) * lengths_to_mask(lengths, 12)
     read: list[int] = []
@@ -171,7 +171,7 @@ def test_marks_start_and_end_each_text(tmp_path: Path) -> None:
     table = TokenTable(build_tokenizer(captions, marks=True), captions)
     data = Split(captions, np.arange(24), features=np.zeros((24, 1, 2)))
     batch = next(batches(data, table, 24, (0, 0), unknown_rate=0.9))
-    assert np.isin(batch.ids[:, [0, -1]].numpy(), table.fixed).all()
+    assert np.isin(batch.ids[:, [0, -1]].numpy(), table.fixed_ids).all()
     assert (batch.ids[:, 1:-1] == UNKNOWN_ID).float().mean() > 0.8
 
 
@@ -202,8 +202,8 @@ def test_word_vectors_of_the_vocabulary_are_loaded(tmp_path: Path) -> None:
     torch.testing.assert_close(vectors, torch.tensor([[1.5, -2.0], [0.25, 0.3]]))
     for text, message in (
         ("dog 1\n", r'"dog" has 1 numbers, but text.word_dim is 2'),
-        ("dog 1 2 3\n", "holds no 2 numbers for any word"),
-        ("cat 1 2\n", "holds no 2 numbers for any word"),
+        ("dog 1 2 3\n", "has no vectors of width 2 for any"),
+        ("cat 1 2\n", "has no vectors of width 2 for any"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

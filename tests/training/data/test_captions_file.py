@@ -94,7 +94,7 @@ def test_karpathys_split_of_coco_has_folders_restval_and_up_to_six_captions(tmp_
     names = [path.relative_to(folder / "images").as_posix() for path in train.images.paths]
     assert names == ["train2014/000.jpg", "train2014/001.jpg", "val2014/002.jpg"]
     assert len(train.captions) == 18  # training uses all six
-    assert [len(train.first(count).captions) for count in (2, 0)] == [12, 18]
+    assert [len(train.head(count).captions) for count in (2, 0)] == [12, 18]
     assert test.captions == [f"A green field, number {n} ." for n in range(5)]
     assert test.image_of.tolist() == [0] * 5
 

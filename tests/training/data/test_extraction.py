@@ -165,7 +165,7 @@ def build(world: Path, out: Path, *, resume: bool = False, **changes: Any) -> Tr
 
 def test_batches_hold_the_pixels_of_each_captions_image(world: Path) -> None:
     _, preprocess, _ = load_image_source(world / "backbone", rounded=False)
-    data = open_split(world / "photos", "train").with_pixels(preprocess).first(6)
+    data = open_split(world / "photos", "train").with_pixels(preprocess).head(6)
     table = TokenTable(build_tokenizer(data.captions), data.captions)
     whole, early = (batches(data, table, 4, (0, 0)) for _ in range(2))
     for batch, same in zip(whole, prefetch(early), strict=True):

@@ -43,7 +43,7 @@ def test_captions_are_grouped_by_image(data: Path) -> None:
     assert (train.lengths, train.summary_token) == (None, False)
     assert train.boxes is not None
     assert np.array_equal(train.boxes, boxes)
-    assert len(train.first(3).captions) == len(train.first(3).image_of) == 6
+    assert len(train.head(3).captions) == len(train.head(3).image_of) == 6
     table = TokenTable(build_tokenizer(train.captions), train.captions)
     (batch,) = batches(train, table, 120, (0, 0))
     assert batch.features.element_size() == 4
@@ -91,7 +91,10 @@ def sentences(**values: object) -> Damage:
         (lambda folder: (folder / "train_caps.txt").unlink(), r"there is no .*train_caps\.txt"),
         (text("train_caps.txt", "one\ntwo\n \n"), r"train_caps\.txt: line 3 is empty"),
         (array("train_ims.npy", np.zeros((60, 6))), r"regions, numbers\), not float64 \(60, 6"),
-        (lambda f: os.truncate(f / "train_ims.npy", 200), r"train_ims\.npy is not a whole \.npy"),
+        (
+            lambda f: os.truncate(f / "train_ims.npy", 200),
+            r"train_ims\.npy is not a complete \.npy",
+        ),
         (array("train_boxes.npy", np.zeros((4, 2, 4))), r"region, \(60, 5, 4\), not \(4, 2, 4\)"),
         (array("train_boxes.npy", np.full((60, 5, 4), 224.0)), r"relative xyxy.* from 224 to 224"),
     ],
@@ -278,10 +281,10 @@ def test_every_layout_of_clips_is_read(layout: str, tmp_path: Path) -> None:
         (sentences(id="val_0", sentence=" "), r"entry 1"),
         (sentences(id="../a", sentence="a"), r"clip '\.\./a'"),
         (text("split/valid.tsv", "val_0\nmoon\n"), r"1 of 2 clips have no sentence.* moon"),
-        (text("features/val_0.npy", "no array"), r"val_0\.npy is not a whole"),
+        (text("features/val_0.npy", "no array"), r"val_0\.npy is not a complete"),
         (array("features/val_0.npy", np.zeros((0, 3))), r"\(frames, numbers\)"),
         (array("features/val_0.npy", np.ones((2, 2), np.int64)), "not int64"),
-        (array("features/val_2.npy", np.zeros((2, 3))), r"3 numbers a frame"),
+        (array("features/val_2.npy", np.zeros((2, 3))), r"features of width 3"),
         (lambda f: (f / "features/val_2.npy").unlink(), "1 of 4 clips have no file .* val_2; add"),
     ],
 )
@@ -321,7 +324,7 @@ def test_a_pack_uses_the_number_of_frames_of_its_training(mrw: Path, tmp_path: P
     small = ["epochs=1", "patience=1", "batch_size=8", "text.min_count=1", "text.word_dim=6"]
     sizes = ["text.hidden_dim=8", "text.vectors=", "frames=4"]
     config = load_recipe(TrainConfig, "vatex/vse_infty", [f"data={mrw}", *small, *sizes])
-    config = config.changed(arguments={"embed_dim": 8})
+    config = config.model_copy(update={"arguments": {"embed_dim": 8}})
     run, pack, out = tmp_path / "run", tmp_path / "pack", tmp_path / "rows.json"
     build_trainer(config, run, resume=False, extraction=Extraction(tmp_path)).fit()
     to_onnx.main(["--run", str(run), "--out", str(pack), *LABELS])

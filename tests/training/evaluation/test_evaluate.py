@@ -19,7 +19,7 @@ import pytest
 from polyview.export.pack.reading import load_info
 from polyview.models.files import sha256_of
 from polyview.training.data.image_files import ImageFiles
-from polyview.training.data.open_split import from_pack
+from polyview.training.data.open_split import open_pack_gallery
 from polyview.training.evaluate import main
 from polyview.training.evaluation.metrics import retrieval_metrics, retrieval_ranks
 from tests.training.conftest import write_photographs
@@ -119,7 +119,7 @@ def test_files_of_scores_and_ranks(report: Report) -> None:
     """`test_our_own_run_file` reads the run files of images."""
     data = np.load(report.folder / "scores.npz")
     assert data["vsepp"].shape == (SCENES, 5 * SCENES)
-    assert data["captions"][5] == from_pack(report.folder / "scenes", "test").captions[5]
+    assert data["captions"][5] == open_pack_gallery(report.folder / "scenes", "test").captions[5]
     assert data["files"][1].endswith(".webp")
     for name, row in report.rows.items():
         assert retrieval_metrics(data[name], data["image_of"])["rsum"] == row["rsum"]
@@ -159,7 +159,7 @@ def test_our_own_run_file(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert {cell: counted.count(cell) for cell in own["counts"]} == own["counts"]
     assert all((row["found"] in ("a", "both")) == (row["rank_a"] == "1") for row in captions)
     run, other = tmp_path / "vse_infty.t2i.trec", tmp_path / "other.run"
-    files = from_pack(pack, "test").images
+    files = open_pack_gallery(pack, "test").images
     assert isinstance(files, ImageFiles)
     for names in ({}, {f"i{i}": file.stem for i, file in enumerate(files.paths)}):
         lines = [line.split() for line in run.read_text().splitlines()]

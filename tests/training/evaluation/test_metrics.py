@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 from polyview import models
-from polyview.export.pack.calibration import Calibration, sigmoid, weighted
+from polyview.export.pack.calibration import Calibration, sigmoid, weighted_sum
 from polyview.export.pack.validation import check
 from polyview.models import Views
 from polyview.models.pvse import PVSE
-from polyview.training.data.split import SeenObjects, Split
+from polyview.training.data.split import Split, VisibleObjects
 from polyview.training.evaluation import views
 from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
 from polyview.training.evaluation.evidence import _score_sets, deletion_areas, find_mentions
@@ -116,7 +116,7 @@ def test_metrics_of_a_kind_use_its_captions_only(capsys: pytest.CaptureFixture[s
     columns = np.arange(3 * CLIPS) % 3 > 0
     alone = retrieval_metrics(scores[:, columns], image_of[columns])
     assert {name: results[f"order_{name}"] for name in alone} == alone
-    assert clips.first(2).kinds == clips.kinds[:6]
+    assert clips.head(2).kinds == clips.kinds[:6]
     assert results["order_rsum_low"] <= alone["rsum"] <= results["order_rsum_high"]
     print_kinds({"a": results}, clips.kinds)
     assert f"| order | a | {alone['i2t_r1']:.1f} |" in capsys.readouterr().out
@@ -175,7 +175,7 @@ def test_calibration_holds_for_new_questions(calibration: Calibration, images: i
 def test_logistic_regression_recovers_the_weights() -> None:
     random = np.random.default_rng(0)
     rows, true = random.normal(size=(40_000, 3)) * [1, 10, 0.1], (1.5, -0.2, 8.0, 0.5)
-    truth = random.random(len(rows)) < sigmoid(weighted(rows, true))
+    truth = random.random(len(rows)) < sigmoid(weighted_sum(rows, true))
     results = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
     np.testing.assert_allclose(results, true, rtol=0.08)
     bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
@@ -187,7 +187,7 @@ def test_the_quantile_line_has_its_share_of_values_below_everywhere() -> None:
     x = random.uniform(0, 5, 20_000)
     values = 2 * x + random.normal(size=len(x)) * 3
     line = quantile_line(x[:, None], values, np.ones(len(x)), 0.1)
-    below = values < weighted(x[:, None], line)
+    below = values < weighted_sum(x[:, None], line)
     for start in range(5):
         inside = (x >= start) & (x < start + 1)
         assert below[inside].mean() == pytest.approx(0.1, abs=0.02)
@@ -200,12 +200,12 @@ def test_relevant_images_are_removed_for_questions_without_answer() -> None:
     kinds, words = np.array(["caption", "gibberish"]), np.array([4, 4])
     questions = Questions(np.array(["a", "b"]), kinds, relevant, np.ones(2, bool), words, words * 0)
     query = ask(questions, scores)
-    assert query.answered.tolist() == [True, False, False]
+    assert query.has_answer.tolist() == [True, False, False]
     assert query.kinds.tolist() == ["caption", "gibberish", "caption"]
-    assert query.background.images.tolist() == [30, 30, 28]
+    assert query.background.image_count.tolist() == [30, 30, 28]
     assert query.background.mean[2] == pytest.approx(np.delete(scores[:, 0], [3, 5]).mean())
-    assert not query.right[2].any()
-    assert query.weights[query.answered].sum() == pytest.approx(0.5)
+    assert not query.is_right[2].any()
+    assert query.weights[query.has_answer].sum() == pytest.approx(0.5)
     assert query.weights.sum() == pytest.approx(1)
 
 
@@ -307,7 +307,7 @@ def test_view_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_share_of_mentioned_objects_in_each_cell() -> None:
-    objects = SeenObjects([MASK], [(0,), (1,), (0, 1, 2), ()])
+    objects = VisibleObjects([MASK], [(0,), (1,), (0, 1, 2), ()])
     data = Split(["x"] * 4, np.zeros(4, int), features=np.zeros((1, 4, 2)), objects=objects)
     for box, expected in (
         ((0, 0, 1, 1), [[1, 0, 0, 0], [0, 0.25, 0, 0], [1, 0.25, 0, 0.25], [0, 0, 0, 0]]),
@@ -332,7 +332,7 @@ def test_faithfulness_needs_a_visible_object() -> None:
 
 def test_mentions_are_all_visible_objects_of_their_kind_and_no_other() -> None:
     captions = ["a puppy and a loaf of bread", "some dogs", "on the lawn", "a dog", "an animal"]
-    objects = SeenObjects(
+    objects = VisibleObjects(
         [MASK, np.zeros((4, 4), np.uint8)],  # nothing is visible on the second image
         [(0, 1), (0, 2), (), (0,), (0,)],
         [[DOG, BREAD, DOG], [DOG]],

@@ -79,9 +79,9 @@ def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) 
         Image.new("RGB", (70, 60), COLORS["red"]).save(also / "images" / f"{name}.png")
     entry = {"filename": "spoken.png", "split": "train", "imgid": 0, "sentences": [{"raw": "red"}]}
     (also / "captions.json").write_text(json.dumps({"images": [entry]}))
-    wider = school.changed(also=(str(also),), batch_size=16)
+    wider = school.model_copy(update={"also": (str(also),), "batch_size": 16})
     student = distill.Distillation(wider, tmp_path / "run", resume=False)
-    assert (student.train.image_count, student.captioned) == (16, 15)
+    assert (student.train.image_count, student.captioned_count) == (16, 15)
     assert student.train.captions[-1] == "red"
     student.random = np.random.default_rng(0)
     terms = [student.losses(np.array(rows), 1).keys() for rows in ([15], [14, 15])]
@@ -92,7 +92,9 @@ def test_images_without_captions(school: distill.DistillConfig, tmp_path: Path) 
 def test_a_deeper_student_starts_from_a_run(school: distill.DistillConfig, tmp_path: Path) -> None:
     first = distill.Distillation(school, tmp_path / "first", resume=False)
     first.fit()
-    deeper = school.changed(init=str(tmp_path / "first"), blocks=(1, 1, 2), side=256)
+    deeper = school.model_copy(
+        update={"init": str(tmp_path / "first"), "blocks": (1, 1, 2), "side": 256}
+    )
     second = distill.Distillation(deeper, tmp_path / "second", resume=False)
     pixels = torch.from_numpy(first.val_pixels.features[:3])
     trunks = [student.model.trunk.eval() for student in (first, second)]
@@ -104,7 +106,7 @@ def test_a_deeper_student_starts_from_a_run(school: distill.DistillConfig, tmp_p
     assert (seen_as.size, net.grid(256), net.dim) == (256, (8, 8), 12)
     assert {"val_distillation", "rsum"} <= about["metrics"]["val"].keys()
     check_resume(distill.Distillation, deeper, tmp_path / "second", tmp_path / "part")
-    wider = school.changed(init=str(tmp_path / "first"), widths=(6, 8, 10, 12))
+    wider = school.model_copy(update={"init": str(tmp_path / "first"), "widths": (6, 8, 10, 12)})
     with pytest.raises(ValueError, match="stages"):
         distill.Distillation(wider, tmp_path / "third", resume=False)
 

@@ -146,9 +146,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
     network = {"projection_dim": 24} | {
         side: {**recipe.network[side], **SMALL} for side in ("vision_config", "text_config")
     }
-    rates = recipe.optimizer.changed(warmup_steps=0)
+    rates = recipe.optimizer.model_copy(update={"warmup_steps": 0})
     small = {"data": str(data), "network": network, "optimizer": rates, "precision": "fp32"}
-    return recipe.changed(**small, batch_size=20, epochs=2)
+    return recipe.model_copy(update={**small, "batch_size": 20, "epochs": 2})
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Rendered clips: captions, frames, stored splits, features and galleries."""
+"""RenderedScene clips: captions, frames, stored splits, features and galleries."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rendered scenes: captions, relevance, pixels, masks, stored splits and foils."""
+"""RenderedScene scenes: captions, relevance, pixels, masks, stored splits and foils."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from PIL import Image
 
 from polyview.export.pack.gallery import GalleryImage, load_gallery
 from polyview.export.runtime import Runtime
-from polyview.training.data.open_split import from_pack
+from polyview.training.data.open_split import open_pack_gallery
 from polyview.training.evaluation.kinds import foil_metrics
 from polyview.training.scenes import render
 from polyview.training.scenes.captions import SENTENCES
 from polyview.training.scenes.classes import CLASSES, names_of
 from polyview.training.scenes.foils import KINDS, Foil, make_foils
 from polyview.training.scenes.relevance import relevant_rows, satisfies
-from polyview.training.scenes.render import Rendered, find_font
+from polyview.training.scenes.render import RenderedScene, find_font
 from polyview.training.scenes.store import load_scenes, main, make_scene, write_split
 from polyview.training.scenes.world import LABELS, SIZE, Scene, SceneObject, label_matrix
 from tests.training.sample import BUNDLED, write_sample
@@ -34,12 +34,12 @@ def test_no_word_names_two_classes() -> None:
 
 
 @pytest.fixture(scope="module")
-def rendered() -> list[Rendered]:
+def rendered() -> list[RenderedScene]:
     return [make_scene(0, "test", index) for index in range(60)]
 
 
 @pytest.mark.font
-def test_labels_describe_the_scene(rendered: list[Rendered]) -> None:
+def test_labels_describe_the_scene(rendered: list[RenderedScene]) -> None:
     scenes = [entry.scene for entry in rendered]
     for scene, row in zip(scenes, label_matrix(scenes), strict=True):
         on = {name for name, value in zip(LABELS, row, strict=True) if value}
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.font
-def test_the_seed_gives_the_scenes_of_the_bundled_gallery(rendered: list[Rendered]) -> None:
+def test_the_seed_gives_the_scenes_of_the_bundled_gallery(rendered: list[RenderedScene]) -> None:
     """The metrics of the bundled pack are valid only for these scenes."""
     gallery = load_gallery(BUNDLED)
     relevant = iter(relevant_rows([entry.scene for entry in rendered], satisfies))
@@ -148,7 +148,7 @@ def test_a_missing_font_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def foils_of(pack: Path) -> list[Foil]:
-    data = from_pack(pack, "test")
+    data = open_pack_gallery(pack, "test")
     assert data.foils is not None
     return data.foils()
 
@@ -209,7 +209,7 @@ def test_equal_numbers_and_mixed_colours_give_no_foil() -> None:
 def test_accuracy_on_foils_agrees_with_single_scores_and_ties_count_half(tmp_path: Path) -> None:
     pack = write_sample(tmp_path / "scenes", 6, ["avse"])
     runtime, foils = Runtime.load(pack, "cpu"), foils_of(pack)
-    images = from_pack(pack, "test").images
+    images = open_pack_gallery(pack, "test").images
     features = runtime.image_features([images[row] for row in range(6)])
     views, right = runtime.image_views(features, "avse"), dict[str, list[bool]]()
     for foil in foils:
