@@ -4,8 +4,8 @@ Starts the app with an empty cache and prints the seconds until the first page, 
 the end of indexing; then the answers per second for 16 and 50 clients, each of which sends requests
 without a pause over one connection; the app's CPU time for each answer; and its memory (RSS). Every
 answer is compared with the answer to a single client; the exit status is 1 if an answer is wrong or
-missing. `--page` measures the page in headless Chromium instead. `--compare DIR` also measures
-another checkout, with the pack of the same name that it bundles. Linux only.
+missing. `--compare DIR` also measures another checkout, with the pack of the same name that it
+bundles. Linux only.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -32,29 +31,6 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
-QUERIES = 20  # number of queries that are typed into the page
-IDLE = 10.0  # seconds for which a tab should be idle
-# script of the page: records layout shifts, and when the example and the answers are drawn
-WATCH = """() => {
-  window.shifts = 0;
-  new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
-  }).observe({ type: "layout-shift", buffered: true });
-  const isLoaded = (image) => image.src && image.complete && image.naturalWidth > 0;
-  const tiles = () => [...document.querySelectorAll(".tile img")].slice(0, 8);
-  const timeOf = (condition) => new Promise((resolve) => {
-    const check = () => (condition() ? resolve(performance.now()) : requestAnimationFrame(check));
-    check();
-  });
-  window.example = timeOf(() => document.querySelector(".tile canvas")?.clientWidth > 0);
-  window.answered = (query) => timeOf(() => {
-    const text = document.querySelector("#live")?.innerText ?? "";
-    return text.includes(query) && tiles().length >= 4 && tiles().every(isLoaded);
-  });
-  addEventListener("keydown", (event) => {
-    if (event.key === "Enter") window.pressed = performance.now();
-  }, true);
-}"""
 TIMEOUT = 300.0  # seconds, of the start and of an answer
 CLIENTS = (16, 50)  # numbers of concurrent clients
 Question = tuple[str, str]  # text and method
@@ -66,7 +42,6 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--questions", type=int, default=1000, help="questions in a round")
-    parser.add_argument("--page", action="store_true", help="measure the page in a browser")
     parser.add_argument("--compare", type=Path, help="also measure another checkout")
     options = parser.parse_args(argv)
     if options.questions < 1:
@@ -74,7 +49,6 @@ def main(argv: Sequence[str]) -> int:
     machine = f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     print(f"{options.pack.name}, {machine}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
-    short = [text for text in captions if len(text) < 30][:QUERIES]
     packs = {ROOT: options.pack}
     if options.compare:
         root, pack = options.compare.resolve(), options.pack.resolve()
@@ -86,60 +60,11 @@ def main(argv: Sequence[str]) -> int:
     questions = list(islice(pairs, options.questions))
     failures: list[str] = []
     for root, pack in packs.items():
-        if options.page:
-            print(f"{root.name}: {measure_page(pack, short, root)}")
-        else:
-            figures, wrong = measure_server(pack, questions, root)
-            print(f"{root.name}: {figures}", flush=True)
-            failures += wrong
+        figures, wrong = measure_server(pack, questions, root)
+        print(f"{root.name}: {figures}", flush=True)
+        failures += wrong
     print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
-
-
-def measure_page(pack: Path, queries: Sequence[str], root: Path) -> str:
-    """Opens a checkout's page in headless Chromium and types queries; returns the measurements."""
-    from playwright.sync_api import Request, sync_playwright
-
-    browsers = map(shutil.which, ("chromium-headless-shell", "chromium"))
-    chromium = os.environ.get("CHROMIUM") or next(filter(None, browsers), None)
-    with running(pack, root) as (url, _), sync_playwright() as playwright:
-        wait(lambda: httpx.get(url).is_success)
-        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
-        flags = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(1000 * TIMEOUT)
-        requests: list[Request] = []
-        page.on("requestfinished", lambda request: requests.append(request))
-        page.add_init_script(f"({WATCH})()")
-        page.goto(url)
-        start = "performance.getEntriesByType('navigation')[0].responseEnd"
-        seconds = page.evaluate(f"example.then((time) => time - {start})")
-        page.wait_for_timeout(1000 * IDLE)
-        texts = [request.sizes() for request in requests if request.resource_type != "image"]
-        size = sum(item["responseHeadersSize"] + item["responseBodySize"] for item in texts)
-        times, shifts = [], page.evaluate("shifts")
-        for query in queries:
-            page.locator("#query").fill(query)
-            page.keyboard.press("Enter")
-            times.append(page.evaluate("query => answered(query).then((t) => t - pressed)", query))
-        page.wait_for_timeout(1000 * IDLE)
-        session = page.context.new_cdp_session(page)
-        session.send("Performance.enable")
-        busy = []
-        for _ in range(2):
-            metrics = session.send("Performance.getMetrics")["metrics"]
-            busy.append(next(item["value"] for item in metrics if item["name"] == "TaskDuration"))
-            page.wait_for_timeout(1000 * IDLE)
-        local = ("data:", "blob:", url)
-        external = [request for request in requests if not request.url.startswith(local)]
-        browser.close()
-    idle = 100 * (busy[1] - busy[0]) / IDLE
-    return (
-        f"{size / 1000:.0f} kB without images, example {seconds / 1000:.2f} s after the page, "
-        f"Enter to images {np.median(times):.0f} ms (median of {len(times)}), layout shift "
-        f"{shifts:.3f}, {len(external)} requests to other machines, idle {idle:.1f} %"
-    )
 
 
 def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:

@@ -46,6 +46,7 @@ THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnai
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # of damaged archives
 _MAX_RATIO, _SMALL = 200, 16 * 2**20  # maximum compression ratio; unpacked bytes exempt from it
 _SPARE = 2**30  # bytes that must stay free on the disk
+_UNUSED_SECONDS = 90 * 24 * 3600.0  # time after which an unpacked archive is deleted
 _MAX_NAME = 300  # characters of a folder's name in a message
 _TOUCH_INTERVAL = 24 * 3600.0  # seconds between updates of a thumbnail's last use
 _SUPPORTED = ", ".join(sorted(SUFFIXES))
@@ -297,7 +298,9 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f"{target.name}.lock"):
         if target.is_dir():
+            os.utime(target)
             return target
+        _delete_old_archives(folder)
         for draft in folder.glob(f".{target.name}.*"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
         try:
@@ -317,6 +320,14 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
                 advice = "shorten the names in it"
             raise ValueError(f"{name} cannot be unpacked ({reason(error)}); {advice}") from error
     return target
+
+
+def _delete_old_archives(folder: Path) -> None:
+    """Deletes unpacked archives that were last opened more than `_UNUSED_SECONDS` ago."""
+    for path in folder.iterdir():
+        with suppress(OSError):
+            if path.is_dir() and time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
+                shutil.rmtree(path)
 
 
 def _image_entries(

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import struct
+import time
 import zipfile
 from collections.abc import Callable
 from copy import copy
@@ -158,6 +159,11 @@ def test_images_of_an_archive_are_unpacked_once(tmp_path: Path) -> None:
     folder.rename(draft / "half")
     assert open_images(mine, tmp_path / "cache").folder == folder
     assert not draft.exists()
+    day = 24 * 3600
+    for days, remains in ((80, True), (100, False)):
+        os.utime(folder, (0, time.time() - days * day))
+        open_images(make(tmp_path / f"{days}.zip", {"a.png": encoded(0)}), tmp_path / "cache")
+        assert folder.is_dir() == remains
 
 
 def test_entries_never_leave_their_folder(tmp_path: Path) -> None:
