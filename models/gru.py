@@ -14,8 +14,9 @@ in a small network the calls take longer than the arithmetic. This implementatio
 directions together and takes five operations forward and four backward for each step: it computes
 values that do not depend on the previous step for all steps at once, and skips padding.
 
-Shape letters in addition to those of `models/views.py`: T is the length of the longest sequence, G
-the number of directions, h the width of a state, L the number of elements of all sequences.
+Shape letters in addition to those of `models/views.py`: T is the padded length of the inputs,
+T' <= T the length of the longest sequence, G the number of directions, h the width of a state, L
+the number of elements of all sequences.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +29,9 @@ from torch.autograd.function import once_differentiable
 
 
 def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """Returns the states of a bidirectional `batch_first` GRU, from the faster implementation.
+    """Returns the states of a bidirectional `batch_first` GRU; uses `gru_states` if it is faster.
 
-    Inputs (B, T, d), lengths (B,) in 1..T -> (B, T', 2 h), where T' is at least the largest length;
+    Inputs (B, T, d), lengths (B,) in 1..T -> (B, T, 2 h) with `gru_states`, otherwise (B, T', 2 h);
     0 after the end of a sequence.
     """
     if trains_on_cpu(gru, inputs):
@@ -55,12 +56,14 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     Inputs (B, T, d), lengths (B,) in 1..T -> (B, T, G h), the states of each direction; 0 after the
     end of a sequence.
     """
-    batch, longest, _ = inputs.shape
+    batch, padded_length, _ = inputs.shape
     sorted_lengths, order = lengths.sort(descending=True, stable=True)  # (B,) each
     steps = torch.arange(int(sorted_lengths[0]), device=inputs.device)[:, None]  # (T', 1)
     active = steps < sorted_lengths  # (T', B): sequences that have this step
-    # rows (L,) of (B T, d) by step, counted from the start and from the end of a sequence
-    indices = [(order * longest + step)[active] for step in (steps, sorted_lengths - 1 - steps)]
+    # (L,) each: indices into the flattened inputs (B T, d), ordered by step; the second direction
+    # counts steps from the end of each sequence
+    directions = (steps, sorted_lengths - 1 - steps)  # (T', 1), (T', B): positions of the steps
+    indices = [(order * padded_length + positions)[active] for positions in directions]
     weights = [direction for gru in grus for direction in gru.all_weights]
     indices = indices[: len(weights)]
     w_input, w_state, b_input, b_state = map(torch.stack, zip(*weights, strict=True))
@@ -69,9 +72,9 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     from_inputs = torch.baddbmm(b_input[:, None], rows, w_input.transpose(1, 2))  # (G, L, 3 h)
     counts = active.sum(dim=1).tolist()
     states = _Recurrence.apply(from_inputs, w_state.mT, b_state[:, None], counts)  # (G, L, h)
-    zeros = inputs.new_zeros(batch * longest, states.shape[-1])
-    directions = [zeros.index_copy(0, *pair) for pair in zip(indices, states, strict=True)]
-    return torch.cat(directions, dim=-1).unflatten(0, (batch, longest))  # (B, T, G h)
+    zeros = inputs.new_zeros(batch * padded_length, states.shape[-1])
+    outputs = [zeros.index_copy(0, *pair) for pair in zip(indices, states, strict=True)]
+    return torch.cat(outputs, dim=-1).unflatten(0, (batch, padded_length))  # (B, T, G h)
 
 
 class _Recurrence(Function):
