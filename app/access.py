@@ -267,10 +267,7 @@ class _Client:
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def spend(self, requests: float) -> None:
-        """Adds `RATE` requests per second since the last call, up to `BURST`; subtracts `requests`.
-
-        The result may be negative.
-        """
+        """Adds `RATE` requests a second since the last call, at most `BURST`; spends `requests`."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now

@@ -97,8 +97,7 @@ class OneLineFormatter(logging.Formatter):
 def declare_zerogpu() -> None:
     """Declares a GPU function on ZeroGPU, which stops apps that declare none.
 
-    The app does not call the function: a GPU request takes seconds, a search on the CPU takes
-    milliseconds.
+    The function is not called: a GPU request takes seconds, a search on the CPU milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 

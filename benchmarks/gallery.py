@@ -45,8 +45,8 @@ from polyview.models import Method, Views
 CLIENTS, HITS = 16, 10  # concurrent clients; hits of a query
 WARM_UP = 20  # queries before the timed ones
 PROBES = 64  # queries with which the gallery measures its recall
-CHUNK = 4096  # images drawn or scored at once
-SMALL_CHUNK = 512  # images drawn at once while peak memory is measured
+CHUNK = 4096  # images that are drawn or scored together
+SMALL_CHUNK = 512  # images that are drawn together while peak memory is measured
 # rule -> method, its arguments, views and width of an image, views of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
@@ -58,11 +58,11 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints a table; see the module docstring."""
+    """Runs a measurement and prints its results; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
     parser.add_argument("measurement", choices=["latency", "index", "mistakes"])
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
-    parser.add_argument("--queries", type=int, default=40, help="queries for each number")
+    parser.add_argument("--queries", type=int, default=40, help="number of timed queries")
     sizes = [10**4, 10**5, 10**6]
     parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="numbers of images")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
@@ -73,15 +73,15 @@ def main(argv: Sequence[str]) -> int:
     print(f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, seed 0, milliseconds")
     if options.measurement == "latency":
-        results = latency(options.pack, options.queries)
+        results = measure_latency(options.pack, options.queries)
         if options.record:
             command = shlex.join(["python", "-m", "benchmarks.gallery", *argv])
             path = options.pack.parent / f"{options.pack.name}.speed.json"
             path.write_text(json.dumps(results | {"command": command}, indent=1) + "\n", "utf-8")
         return 0
-    measure = rank_queries
+    measure = measure_mistakes
     if options.measurement == "index":
-        measure = index_rows
+        measure = measure_index
         print(f"{'rule':<9} {'images':>9} {'store':<42} {'MB':>7} {'build s':>8} recall", end="")
         print(f" {'p50':>9} {'p95':>9} {f'/s, {CLIENTS} users':>12}")
     for rule in options.rules:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def latency(pack: Path, queries: int) -> dict[str, Any]:
+def measure_latency(pack: Path, queries: int) -> dict[str, Any]:
     """Measures text queries for every method of a pack; returns medians, counts and hardware."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
@@ -100,9 +100,9 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
         captions = [text for text, _ in retriever.collection.captions]
         rows = np.linspace(0, len(captions) - 1, queries).round().astype(int)
         texts = [captions[row] for row in rows]
-        images, median = len(retriever.index), {}
+        image_count, medians = len(retriever.index), {}
         terms = [[Term(text)] for text in texts]
-        print(f"{pack.name}, {images:,} images, one query at a time")
+        print(f"{pack.name}, {image_count:,} images, one query at a time")
         print(f"{'method':<12} {'p50':>8} {'p95':>8} {'encoder p50':>12} {'ratio':>6}")
         for name in runtime.methods:
             encode = partial(runtime.text_features, method=name)
@@ -110,9 +110,9 @@ def latency(pack: Path, queries: int) -> dict[str, Any]:
             encoder = np.median(milliseconds(encode, [[text] for text in texts], WARM_UP))
             p50, p95 = np.percentile(milliseconds(search, terms, WARM_UP), [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
-            median[name] = float(p50)
-    counts = {"queries": queries, "pictures": images}
-    return {"median": median, **counts, "hardware": hardware(runtime.device)}
+            medians[name] = float(p50)
+    counts = {"queries": queries, "pictures": image_count}
+    return {"median": medians, **counts, "hardware": hardware(runtime.device)}
 
 
 def milliseconds(
@@ -124,7 +124,7 @@ def milliseconds(
     return np.array([1000 * timeit(partial(search, query), number=1) for query in queries])
 
 
-def index_rows(rule: str, size: int, queries: int) -> None:
+def measure_index(rule: str, size: int, queries: int) -> None:
     """Measures brute force and the app's gallery over the same images and queries."""
     name, arguments, views, dim, query_views = RULES[rule]
     torch.manual_seed(0)
@@ -132,53 +132,53 @@ def index_rows(rule: str, size: int, queries: int) -> None:
     images, rng = draw_images(size, views, dim), np.random.default_rng(1)  # (N, V, D)
     count = queries + PROBES
     centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
-    texts = unit(centres[:, None] + noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
+    texts = to_unit(centres[:, None] + draw_noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
     all_queries = [Views(torch.from_numpy(text[None])) for text in texts]
     timed_queries, probes = all_queries[:queries], all_queries[queries:]
     search = brute_force(images, method)
     truth = [*map(search, timed_queries)]
-    began, gallery = time.perf_counter(), Gallery("images", method, expected=size)
+    start_time, gallery = time.perf_counter(), Gallery("images", method, expected=size)
     for start in range(0, size, CHUNK):
-        part = torch.from_numpy(images[start : start + CHUNK])
-        gallery.add(range(start, start + len(part)), part)
+        batch = torch.from_numpy(images[start : start + CHUNK])
+        gallery.add(range(start, start + len(batch)), batch)
     gallery.build_search_index(probes)
-    build = time.perf_counter() - began
+    build_seconds = time.perf_counter() - start_time
 
     def search_gallery(query: Views) -> list[int]:
         return [hit.id for hit in gallery.search(query, HITS)]
 
     pairs = zip(map(search_gallery, timed_queries), truth, strict=True)
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
-    for store, find, memory, seconds, found_share in (
+    for title, find, memory, seconds, share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
-        (f"polyview ({gallery.storage})", search_gallery, gallery.bytes, build, recall),
+        (f"polyview ({gallery.storage})", search_gallery, gallery.bytes, build_seconds, recall),
     ):
-        times = " ".join(f"{value:>9.1f}" for value in timed(find, timed_queries))
+        speed = " ".join(f"{value:>9.1f}" for value in measure_speed(find, timed_queries))
         print(
-            f"{rule:<9} {size:>9,} {store:<42} {memory / 2**20:>7,.0f} {seconds:>8.1f} "
-            f"{found_share:>6.3f} {times}",
+            f"{rule:<9} {size:>9,} {title:<42} {memory / 2**20:>7,.0f} {seconds:>8.1f} "
+            f"{share:>6.3f} {speed}",
             flush=True,
         )
 
 
-def rank_queries(rule: str, size: int, queries: int) -> None:
+def measure_mistakes(rule: str, size: int, queries: int) -> None:
     """Measures the time and peak memory of ranking queries over random images."""
     import resource  # POSIX only
 
     name, arguments, views, dim, query_views = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KB at the peak
+    start_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak memory in KB
     gallery = Gallery("images", method, expected=size)
     for start in range(0, size, SMALL_CHUNK):
         ids = range(start, min(start + SMALL_CHUNK, size))
         gallery.add(ids, normalize(torch.randn(len(ids), views, dim), dim=2))
     texts = Views(normalize(torch.randn(queries, query_views, dim), dim=2))
     captions = [Caption("", [query % size]) for query in range(queries)]
-    began = time.perf_counter()
-    rank_captions(captions, [name], size, lambda _, part: file_scores(gallery, texts[part], size))
-    seconds = time.perf_counter() - began
-    peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / gallery.bytes
+    start_time = time.perf_counter()
+    rank_captions(captions, [name], size, lambda _, rows: file_scores(gallery, texts[rows], size))
+    seconds = time.perf_counter() - start_time
+    peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_peak) / gallery.bytes
     print(f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views", end=" ")
     print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.storage}), peak {peak:.2f} times as much")
 
@@ -186,24 +186,24 @@ def rank_queries(rule: str, size: int, queries: int) -> None:
 def draw_images(size: int, views: int, dim: int) -> np.ndarray:
     """Draws unit vectors (size, views, dim) float32 around random centres, 200 images each."""
     rng = np.random.default_rng(0)
-    centres = unit(rng.standard_normal((max(1, size // 200), dim), np.float32))
+    centres = to_unit(rng.standard_normal((max(1, size // 200), dim), np.float32))
     images = np.empty((size, views, dim), np.float32)
     for start in range(0, size, CHUNK):
-        part = images[start : start + CHUNK]
-        centre = centres[rng.integers(0, len(centres), len(part))]
-        image = unit(centre + noise(rng, centre.shape, 0.9))
-        part[:] = unit(image[:, None] + noise(rng, part.shape, 0.6))
+        batch = images[start : start + CHUNK]
+        centre = centres[rng.integers(0, len(centres), len(batch))]
+        image = to_unit(centre + draw_noise(rng, centre.shape, 0.9))
+        batch[:] = to_unit(image[:, None] + draw_noise(rng, batch.shape, 0.6))
     return images
 
 
-def noise(rng: np.random.Generator, shape: tuple[int, ...], length: float) -> np.ndarray:
-    """Draws Gaussian vectors of root-mean-square length `length` along the last axis."""
+def draw_noise(rng: np.random.Generator, shape: tuple[int, ...], length: float) -> np.ndarray:
+    """Draws Gaussian vectors along the last axis; their root-mean-square length is `length`."""
     return rng.standard_normal(shape, np.float32) * np.float32(length / np.sqrt(shape[-1]))
 
 
-def unit(values: np.ndarray) -> np.ndarray:
-    """Scales values to unit length along the last axis."""
-    return values / np.linalg.norm(values, axis=-1, keepdims=True)
+def to_unit(vectors: np.ndarray) -> np.ndarray:
+    """Scales vectors to unit length along the last axis."""
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
@@ -223,7 +223,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
     return search
 
 
-def timed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
+def measure_speed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
     """Returns milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` clients."""
     elapsed = milliseconds(search, queries)
     with ThreadPoolExecutor(CLIENTS) as clients:

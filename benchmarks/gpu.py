@@ -1,9 +1,9 @@
 """Compares results and speed of a GPU with the CPU: `python -m benchmarks.gpu`.
 
-For every method of a pack, both devices encode, score and explain images and captions; numbers and
+For every method of a pack, both devices encode, score and explain images and captions; results and
 rankings must agree. Queries, heatmaps, evidence and the image encoder are timed. Without CUDA, the
 CPU is compared with itself, as a rehearsal. `--out` writes a Markdown page. The exit status is 1 if
-numbers or rankings differ.
+results or rankings differ.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from polyview.export.sessions import processor
 from polyview.models.files import atomic_write
 
 Computations = dict[str, Callable[[], Tensor]]
-HITS, EXPLAINED = 10, 12  # images in an answer; images explained at once
-TOLERANCE = 1e-3  # relative to the largest number; the order of float32 sums changes less
+HITS, EXPLAINED_IMAGES = 10, 12  # images in an answer; images that are explained together
+TOLERANCE = 1e-3  # relative to the largest value; the order of float32 sums changes results less
 REHEARSAL = (
     "**A rehearsal: torch finds no CUDA device, so everything runs on the CPU; these results say "
     "nothing about a GPU.** On a machine with CUDA `make gpu` writes docs/results/gpu.md."
@@ -63,7 +63,8 @@ def computations(
     @torch.inference_mode()
     def evidence() -> Tensor:
         parts = runtime.text_parts([captions[0]], name)
-        return method.evidence(runtime.image_parts(features[:EXPLAINED], name), parts).cells
+        image_parts = runtime.image_parts(features[:EXPLAINED_IMAGES], name)
+        return method.evidence(image_parts, parts).cells
 
     has_maps = runtime.image_views(features[:1], name, attention=True).attention is not None
     return {
@@ -90,7 +91,7 @@ def differences(reference: Computations, other: Computations) -> dict[str, float
 
 
 def difference(expected: Tensor, actual: Tensor) -> float:
-    """Returns the largest difference divided by the largest number; NaN if a number is NaN.
+    """Returns the largest difference divided by the largest expected magnitude, or NaN.
 
     >>> difference(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
     0.25
@@ -111,11 +112,15 @@ def milliseconds(compute: Callable[[], object], runs: int) -> float:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures, prints and writes; see the module docstring."""
+    """Compares the devices and prints a page; returns 1 if results differ, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument("--images", type=int, help="number (default: all; 24 without CUDA)")
-    parser.add_argument("--runs", type=int, help="timed runs (default: 100; 5 without CUDA)")
+    parser.add_argument(
+        "--images", type=int, help="number of images (default: all; 24 without CUDA)"
+    )
+    parser.add_argument(
+        "--runs", type=int, help="number of timed runs (default: 100; 5 without CUDA)"
+    )
     parser.add_argument("--out", type=Path, help="the page to write")
     options = parser.parse_args(argv)
     has_gpu = torch.cuda.is_available()
@@ -142,12 +147,12 @@ def main(argv: Sequence[str]) -> int:
     pixels = reference.preprocess(images)
     encoders = [partial(runtime.pixel_features, pixels) for runtime in (reference, compared)]
     times = {f"image encoder, {count} images": [milliseconds(encode, runs) for encode in encoders]}
-    failed = []
+    failures = []
     for name in reference.methods:
         pair = [computations(runtime, name, images, captions) for runtime in (reference, compared)]
         results = differences(*pair)
         lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in results.items()))
-        failed += [f"{name}, {key}: {v:.1e}" for key, v in results.items() if not v <= TOLERANCE]
+        failures += [f"{name}, {key}: {v:.1e}" for key, v in results.items() if not v <= TOLERANCE]
         for key in [key for key in ("query", "heatmap", "evidence") if key in pair[0]]:
             times[f"{name}, {key}"] = [milliseconds(side[key], runs) for side in pair]
     lines.append("\n## Milliseconds, medians\n")
@@ -159,9 +164,9 @@ def main(argv: Sequence[str]) -> int:
     print("\n".join(lines))
     if options.out is not None:
         atomic_write(options.out, "\n".join(lines) + "\n")
-    for line in failed:
-        print(f"failed: {line}; the maximum is {TOLERANCE:g}", file=sys.stderr)
-    return 1 if failed else 0
+    for failure in failures:
+        print(f"failed: {failure}; the maximum is {TOLERANCE:g}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from polyview.export.sessions import processor
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints; see the module docstring."""
+    """Measures the app and the encoder and prints a table; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing")
     parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
     parser.add_argument("--gallery", type=Path, required=True, help="folder of images")
@@ -77,9 +77,9 @@ def encoder_seconds(runtime: Runtime, images: Sequence[CollectionImage]) -> floa
                     squares.append(runtime.preprocess.square(open_image(image.path)))
             pixels = runtime.preprocess(squares)
             chunks = np.array_split(pixels, max(1, len(pixels) // SHARD))
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             list(pool.map(lambda chunk: runtime.pixel_features(chunk, single_thread=True), chunks))
-            seconds += time.perf_counter() - began
+            seconds += time.perf_counter() - start_time
     return seconds
 
 

@@ -43,13 +43,13 @@ def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
 
     (B, N, D), (B, N) -> (B, D); the real elements of each set precede the padding.
     """
-    sizes, longest = mask.sum(dim=1), mask.shape[1]
-    k = torch.arange(longest)[:, None] + gpo.first_position
+    sizes, padded_size = mask.sum(dim=1), mask.shape[1]
+    k = torch.arange(padded_size)[:, None] + gpo.first_position
     w = torch.exp(-math.log(1e4) * torch.arange(0, gpo.position_dim, 2) / gpo.position_dim)
     positions = torch.stack([(k * w).sin(), (k * w).cos()], dim=-1).flatten(1)  # Eq. (4): (N, p)
     inputs = positions.expand(len(sizes), -1, -1)  # (B, N, p)
     packed = pack_padded_sequence(inputs, sizes, batch_first=True, enforce_sorted=False)
-    states, _ = pad_packed_sequence(gpo.gru(packed)[0], batch_first=True, total_length=longest)
+    states, _ = pad_packed_sequence(gpo.gru(packed)[0], batch_first=True, total_length=padded_size)
     forward, backward = states.chunk(2, dim=-1)
     scores = gpo.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (B, N)
     theta = (scores.masked_fill(~mask, -10_000.0) / gpo.temperature).softmax(dim=-1)
@@ -86,7 +86,7 @@ def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
 
 
 def comparisons(sizes: Sizes) -> Iterator[Row]:
-    """Yields GPO, forward and backward, and AVSE's scores with two and four blocks per view."""
+    """Yields comparisons of GPO (forward and backward) and of AVSE (2 and 4 blocks a view)."""
     gpo = GPO(released=True)
     mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
@@ -106,12 +106,12 @@ def comparisons(sizes: Sizes) -> Iterator[Row]:
             for count, views in ((sizes.images, 2), (sizes.texts, 1))
         )
         plain = torch.no_grad()(partial(plain_sinkhorn, method, images, texts))
-        own = torch.no_grad()(partial(method.score, images, texts))
-        yield f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}", plain, own, ">= 25 x"
+        ours = torch.no_grad()(partial(method.score, images, texts))
+        yield f"Sinkhorn, {sizes.images} x {sizes.texts}, d2 = {block_dim}", plain, ours, ">= 25 x"
 
 
 def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
-    """Measures and prints a table; see the module docstring."""
+    """Measures both versions and prints a table; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3, help="runs after the first; 0 for one")
@@ -123,13 +123,13 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     print(f"torch {torch.__version__}, {options.threads} thread(s), best of {options.repeats or 1}")
     print(f"{'':<62} {'baseline ms':>12} {'ours ms':>10} {'ratio':>7}   target")
     torch.manual_seed(0)
-    for title, plain, own, target in comparisons(sizes or Sizes()):
+    for title, plain, ours, target in comparisons(sizes or Sizes()):
         runs = [
-            [timeit(run, timer=clock, number=1) for run in (plain, own)]
+            [timeit(run, timer=clock, number=1) for run in (plain, ours)]
             for _ in range(options.repeats + 1)
         ]
-        baseline, ours = map(min, zip(*(runs[1:] or runs), strict=True))  # without the warm-up
-        times = f"{baseline * 1e3:>12.1f} {ours * 1e3:>10.1f} {baseline / ours:>6.1f}x"
+        plain_time, our_time = map(min, zip(*(runs[1:] or runs), strict=True))  # without warm-up
+        times = f"{plain_time * 1e3:>12.1f} {our_time * 1e3:>10.1f} {plain_time / our_time:>6.1f}x"
         print(f"{title:<62} {times}   {target}", flush=True)
     return 0
 

@@ -31,14 +31,14 @@ from polyview.export.pack.gallery import load_gallery
 from polyview.export.sessions import processor
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT = 300.0  # seconds, of the start and of an answer
+TIMEOUT = 300.0  # time limit of the start and of an answer, in seconds
 CLIENTS = (16, 50)  # numbers of concurrent clients
 Question = tuple[str, str]  # text and method
 Hits = list[tuple[int, float]]  # image and score, best first
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures and prints; see the module docstring."""
+    """Measures the app and prints the results; returns 1 after a wrong answer, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
     parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
     parser.add_argument("--questions", type=int, default=1000, help="questions in a round")
@@ -54,8 +54,8 @@ def main(argv: Sequence[str]) -> int:
         root, pack = options.compare.resolve(), options.pack.resolve()
         # for a bundled pack, the version in the other checkout
         packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
-    in_each = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
-    methods = [name for name in in_each[0] if all(name in names for names in in_each)]
+    by_pack = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
+    methods = [name for name in by_pack[0] if all(name in names for names in by_pack)]
     pairs = zip(cycle(captions), cycle(methods), strict=False)
     questions = list(islice(pairs, options.questions))
     failures: list[str] = []
@@ -68,20 +68,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:
-    """Measures a checkout's app with concurrent clients; returns figures and wrong answers."""
-    with running(pack, root) as (url, process):
+    """Measures a checkout's app; returns the results and messages for wrong or missing answers."""
+    with run_app(pack, root) as (url, process):
         start, reference = time.perf_counter(), dict[Question, Hits]()
-        wait(lambda: httpx.get(url).is_success)
+        wait_until(lambda: httpx.get(url).is_success)
         page, cpu_seconds = time.perf_counter(), processor_seconds(process)
         failures = ask(url, questions[:1], {})  # not compared: it may cover only some images
         answer = time.perf_counter()
-        wait(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
+        wait_until(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         figures = [
             f"first page {page - start:.1f} s ({cpu_seconds:.1f} s of CPU), first answer "
             f"{answer - page:.2f} s later, everything indexed after "
-            f"{time.perf_counter() - start:.1f} s, RSS {memory(process):.0f} MB"
+            f"{time.perf_counter() - start:.1f} s, RSS {resident_mb(process):.0f} MB"
         ]
-        wait(lambda: is_idle(process))  # captions are encoded and thumbnails written after images
+        wait_until(
+            lambda: is_idle(process)
+        )  # captions are encoded and thumbnails written after images
         failures += ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
@@ -96,7 +98,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
             rate, cpu_seconds = max(rounds)
             each = f"{1000 * cpu_seconds / len(questions):.1f} ms of CPU each"
             figures.append(f"{clients} clients {rate:.0f} answers/s ({each})")
-        figures.append(f"RSS {memory(process):.0f} MB, {len(failures)} wrong or missing")
+        figures.append(f"RSS {resident_mb(process):.0f} MB, {len(failures)} wrong or missing")
         return ", ".join(figures), failures
 
 
@@ -124,7 +126,7 @@ def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]
 
 
 @contextlib.contextmanager
-def running(pack: Path, root: Path) -> Iterator[tuple[str, int]]:
+def run_app(pack: Path, root: Path) -> Iterator[tuple[str, int]]:
     """Starts the app on a free port with an empty cache; yields its URL and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -145,7 +147,7 @@ def running(pack: Path, root: Path) -> Iterator[tuple[str, int]]:
             app.wait(20)
 
 
-def wait(ready: Callable[[], bool]) -> None:
+def wait_until(ready: Callable[[], bool]) -> None:
     """Waits until `ready` returns True, for at most `TIMEOUT` seconds."""
     for _ in range(int(10 * TIMEOUT)):
         with contextlib.suppress(httpx.TransportError):
@@ -155,7 +157,7 @@ def wait(ready: Callable[[], bool]) -> None:
     raise TimeoutError(f"the app was not ready within {TIMEOUT:.0f} s")
 
 
-def memory(process: int) -> float:
+def resident_mb(process: int) -> float:
     """Returns the RSS of a process in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024

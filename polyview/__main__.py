@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status. Without a command, other options go to the app."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["-h"], ["--help"]):
-        usage = "usage: polyview [COMMAND] [OPTIONS]; without a command, app; the commands are"
+        usage = "usage: polyview [COMMAND] [OPTIONS]; the default command is app; the commands are"
         print(usage, *COMMANDS, sep="\n  ")
         return 0
     command = arguments.pop(0) if arguments and not arguments[0].startswith("-") else "app"

@@ -90,7 +90,7 @@ class Model:
         Args:
             images: a path, a PIL image, or a list of them; or features (B, N, d) of another
                 encoder, with the width d of the training features.
-            mask: (B, N) bool for features, False on padding; None without padding.
+            mask: (B, N) bool for features, False for padding; None without padding.
 
         Returns:
             Views with embeddings (B, V, D) and attention (B, V, N); some methods lack attention.
@@ -125,8 +125,9 @@ class Model:
     def encode_texts(self, texts: str | Sequence[str]) -> Views:
         """Encodes texts into views; a single string is one text.
 
-        Returns embeddings (B, V, D) and, by most methods, attention (B, V, M) for at most M tokens.
-        Raises TypeError for an item that is not a string, ValueError for no text or an empty text.
+        Returns embeddings (B, V, D) and, for most methods, attention (B, V, M), where M is the
+        number of tokens of the longest text. Raises TypeError for an item that is not a string,
+        ValueError for an empty list or an empty text.
         """
         items = _as_list(texts)
         for row, text in enumerate(items, start=1):
@@ -144,7 +145,7 @@ class Model:
 
     @torch.no_grad()
     def similarity(self, images: Views, texts: Views) -> Tensor:
-        """Returns scores (B_img, B_txt), higher is better; ValueError if the widths D differ."""
+        """Returns scores (B_img, B_txt), higher is better; raises ValueError if widths D differ."""
         return self.method.score(*self._pair(images, texts))
 
     @torch.no_grad()
@@ -175,16 +176,16 @@ class Model:
         if len(texts) not in (1, len(images)):
             expected = f"pass one text, or one for each of the {len(images)} images"
             raise ValueError(f"{expected}, not {len(texts)} texts")
-        for views, maker in ((images, "encode_images"), (texts, "encode_texts")):
+        for views, encoder in ((images, "encode_images"), (texts, "encode_texts")):
             if "features" not in views.extras:
-                raise ValueError(f"these views have no features; use views from {maker}")
+                raise ValueError(f"these views have no features; use views from {encoder}")
         image, text = (views.extras for views in self._pair(images, texts))
         image_parts = self.method.image_parts(image["features"], image["mask"])
         text_parts = self.method.text_parts(text["features"], text["mask"])
         return self.method.evidence(image_parts, text_parts)
 
     def _pair(self, *pair: Views) -> list[Views]:
-        """Moves image views and text views to the device; ValueError if their widths D differ."""
+        """Moves both views to the device; raises ValueError if their widths D differ."""
         image_dim, text_dim = (views.embeddings.shape[2] for views in pair)
         if image_dim != text_dim:
             sizes = f"image views have {image_dim} dimensions and text views {text_dim}"
@@ -204,4 +205,4 @@ def _open_image(item: ImageLike) -> Image.Image:
             image.load()
             return image
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{item} cannot be read as an image: {error}") from error
+        raise ValueError(f"{item} cannot be read as an image ({error})") from error

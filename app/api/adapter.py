@@ -39,7 +39,7 @@ from polyview.app.refusal import Refusal, read_json
 from polyview.app.search.hits import Timed
 
 PREFIX = "/api/v1"
-MAX_WAITING = 64  # open requests, including those being answered
+MAX_WAITING = 64  # waiting and running requests
 _SLOTS = max(2, os.cpu_count() or 1)  # requests that are answered at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
 
@@ -83,7 +83,7 @@ class Endpoint:
         self._injected = {"state", "retriever"} & signature.parameters.keys()
         public = [p for name, p in signature.parameters.items() if name not in self._injected]
         if "retriever" in self._injected:
-            public += [*inspect.signature(_keys, eval_str=True).parameters.values()]
+            public += [*inspect.signature(_retriever_keys, eval_str=True).parameters.values()]
         self.signature = signature.replace(parameters=public, return_annotation=dict[str, Any])
         # of a union such as Mistakes | Blob, the first type
         self.answer = (*get_args(signature.return_annotation), signature.return_annotation)[0]
@@ -125,7 +125,7 @@ class Endpoint:
         return answer
 
 
-def _keys(pack: Pack = "", collection: Collection = "") -> None:
+def _retriever_keys(pack: Pack = "", collection: Collection = "") -> None:
     """Declares the parameters that select a retriever; only the signature is used."""
 
 
@@ -152,6 +152,7 @@ class Adapter:
         server.add_route(PREFIX, lambda _: HTMLResponse(page))
 
     async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
+        """Answers an HTTP request with JSON or a file."""
         answer = await self.answer(endpoint, await _read(request, endpoint))
         if not isinstance(answer, Blob):
             content = answer.model_dump_json(exclude_unset=True)
@@ -292,7 +293,7 @@ async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _inline(blob: Blob) -> dict[str, str]:
-    """Encodes a file as a data URI; raises ValueError if a clip is too large for one."""
+    """Encodes a file as a data URI; raises ValueError for a file larger than `IMAGE_BYTES`."""
     if blob.file is not None and blob.file.stat().st_size > IMAGE_BYTES:
         raise ValueError(f"the file is too large for a data URI; download it from {PREFIX}/clip")
     data = blob.data if blob.file is None else blob.file.read_bytes()

@@ -55,12 +55,12 @@ class _SharedFields(Timed):
 
 
 class Explanation(_SharedFields):
-    """A score: the sum of `base`, `cells` (N, M) and `whole_sentence` (N), N cells on `grid`."""
+    """A score: the sum of `base`, `cells` (N, M) and `whole_sentence` (N) for N cells on `grid`."""
 
     read_as: str
     image_id: int
     file: str
-    seconds: list[float] = Field(default=[])  # of each frame, for a clip that is read as a set
+    seconds: list[float] = Field(default=[])  # times of frames, for a clip that is read as a set
     score: float
     base: float
     per_view: list[Fields] = Field(default=[])
@@ -85,7 +85,7 @@ class HitExplanations(_SharedFields):
 
 
 class Mistakes(BaseModel):
-    """Captions, grouped by which of the methods a and b rank a correct image within k.
+    """Captions, grouped by which of the methods a and b rank a correct image in the top k.
 
     Request again while `state` is "running". `export/mistakes.py` describes counts, kinds, words
     and rows. `pairs` has rows of the rank by a, the rank by b and the number of captions. `labels`
@@ -161,7 +161,7 @@ class Progress(BaseModel):
     """A collection, and the progress of reading it with a pack.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
-    (a folder or archive) or "uploading". The last two set only `pictures`, the number of files.
+    (a folder or archive) or "uploading"; the last two set only `pictures`, the number of files.
     """
 
     collection: str
@@ -199,7 +199,7 @@ class Check(BaseModel):
     """A check of whether a pack preprocesses as its model expects; wrong steps come first."""
 
     method: str
-    pairs: int  # of images and captions
+    pairs: int  # number of pairs of an image and a caption
     steps: list[Verdict]
 
 

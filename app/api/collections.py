@@ -9,7 +9,7 @@ from polyview.app.api import answers
 from polyview.app.api import parameters as p
 from polyview.app.api.answers import Progress
 from polyview.app.packs.description import describe, describe_gallery, mismatch
-from polyview.app.packs.description import results as recorded
+from polyview.app.packs.description import results as recorded_results
 from polyview.app.packs.downloads import PRESETS, Job, converted_pack
 from polyview.app.packs.state import AppState
 from polyview.app.refusal import Refusal
@@ -19,7 +19,7 @@ from polyview.export.check import check_preprocessing, choose_pairs
 from polyview.export.obtain import CLIP
 
 _MAX_DESCRIPTION = 500  # characters of a pack's description
-_CLIPS = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
+_MEDIA_TYPES = {".mov": "video/quicktime", ".mkv": "video/x-matroska", ".webm": "video/webm"} | {
     f".{kind}": f"image/{kind}" for kind in ("gif", "webp", "png", "apng")
 }
 
@@ -49,15 +49,15 @@ def clip(
     if source.moment is None:
         raise Refusal(404, f"image {image_id} is a still image; request /image/{image_id}")
     with source.require_file().open():  # checks that it is a regular file inside its folder
-        media_type = _CLIPS.get(PurePath(source.file).suffix.lower(), "video/mp4")
+        media_type = _MEDIA_TYPES.get(PurePath(source.file).suffix.lower(), "video/mp4")
     return answers.Blob(media_type=media_type, file=source.path.resolve())
 
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
     """Lists the images of the collection, without duplicates and unreadable files."""
-    readable = retriever.distinct_images()
-    hits = [retriever.hit(image.image_id) for image in readable[start : start + count]]
-    return answers.Hits(total=len(readable), hits=hits)
+    distinct = retriever.distinct_images()
+    hits = [retriever.hit(image.image_id) for image in distinct[start : start + count]]
+    return answers.Hits(total=len(distinct), hits=hits)
 
 
 def info(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:
@@ -74,7 +74,7 @@ def health(state: AppState) -> answers.Health:
 
 def results(state: AppState, pack: p.Pack = "") -> answers.Results:
     """Returns the recorded results of a pack: metrics, speed, training runs, ablations."""
-    return answers.Results(**recorded(state.retriever(pack)))
+    return answers.Results(**recorded_results(state.retriever(pack)))
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
@@ -199,16 +199,16 @@ def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> ans
         key = state.add_pack(offer)
         return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])
     repo = offer.repo
-    part = {
+    repository = {
         "repository": repo.repo_id,
         "commit": repo.commit,
         "licence": repo.licence,
         "files": len(repo.files),
         "bytes": repo.missing_bytes,
     }
-    unknown = sum(size is None for size in repo.missing_files.values())
-    missing = repo.missing_bytes
-    return answers.Look(pack="", missing_bytes=missing, unknown_sizes=unknown, parts=[part])
+    unknown_sizes = sum(size is None for size in repo.missing_files.values())
+    sizes = {"missing_bytes": repo.missing_bytes, "unknown_sizes": unknown_sizes}
+    return answers.Look(pack="", parts=[repository], **sizes)
 
 
 def fetch_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> Job:

@@ -15,7 +15,7 @@ from polyview.app.gallery.scan import CollectionImage
 from polyview.app.packs.state import AppState
 from polyview.app.search.retriever import Retriever
 
-_DIGITS = 8  # decimal digits of evidence, so that the rounded values still sum to the score
+_DIGITS = 8  # decimal digits of evidence, so that the rounded contributions sum to the score
 
 
 def explain(
@@ -37,7 +37,7 @@ def explain(
         image_id=target.image_id,
         file=target.file,
         score=float(result.scores[0]),
-        **{name: values[0] for name, values in _sums(result).items()},
+        **{name: values[0] for name, values in _summands(result).items()},
     )
     word_remark = remark(retriever, *(term.words for term in terms if term.words))
     answer.remark = f"{word_remark} {answer.remark}".strip()
@@ -45,9 +45,9 @@ def explain(
         answer.seconds = list(result.seconds[0])
     if per_view:
         by_view = evidence.explain(retriever, terms, method, [target.image_id], per_view=True)
-        sums = {name: values[0] for name, values in _sums(by_view).items()}
+        fields = {name: values[0] for name, values in _summands(by_view).items()}
         answer.per_view = [
-            {"view": view, "score": float(score)} | {n: values[view] for n, values in sums.items()}
+            {"view": view, "score": float(score)} | {n: x[view] for n, x in fields.items()}
             for view, score in enumerate(by_view.scores[0])
         ]
     return answer
@@ -73,7 +73,7 @@ def explain_hits(
         **_shared_fields(query, method, result),
         images=images,
         scores=nested(result.scores, _DIGITS),
-        **_sums(result),
+        **_summands(result),
         boxes=[evidence.box(retriever, image_id) for image_id in images],
         sheet=sheet,
         seconds=[list(times) for times in result.seconds],
@@ -144,7 +144,7 @@ def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> d
     }
 
 
-def _sums(result: evidence.QueryEvidence) -> dict[str, Any]:
+def _summands(result: evidence.QueryEvidence) -> dict[str, Any]:
     """Returns the fields `base`, `cells` (n, ..., N, M) and `whole_sentence` (n, ..., N)."""
     shape = (*result.scores.shape, result.grid[0] * result.grid[1])
     return {

@@ -1,6 +1,6 @@
-"""The endpoint `examples`: captions that only one method answers well, sentences, a sum of terms.
+"""The endpoint `examples`: captions that only one method answers well, sentences, weighted terms.
 
-Curated captions, on which methods differ, are in a JSON file (`Curated`) next to the pack's folder.
+Curated captions, on which methods differ, are in a JSON file (`ExampleFile`) next to the pack.
 `python -m tests.app.api.test_examples` writes the file.
 """
 
@@ -25,7 +25,7 @@ class Example(BaseModel):
     """A caption of the gallery to compare methods with."""
 
     caption: str
-    view: str | None  # the aspect of the image that the caption describes, if known
+    view: str | None  # the kind of caption, such as "counting"; None if unknown
     winner: str  # the only method that ranks a right image first
     ranks: dict[str, PositiveInt]  # the rank of the first right image by method
     why: str  # an explanation for people; empty if it may no longer hold
@@ -39,7 +39,7 @@ class Examples(BaseModel):
     algebra: str
 
 
-class Curated(BaseModel):
+class ExampleFile(BaseModel):
     """The content of a file of examples, with the checksum of its pack."""
 
     checksum: str
@@ -47,26 +47,26 @@ class Curated(BaseModel):
 
 
 def examples(retriever: Retriever) -> Examples:
-    """Returns example queries: captions that only one method ranks well, sentences, and a sum."""
+    """Returns example queries: captions that only one method ranks well, sentences, and terms."""
     return Examples(
-        curated=curated(retriever.info, retriever.collection),
-        queries=sentences(retriever, 6),
-        algebra=algebra(retriever),
+        curated=load_examples(retriever.info, retriever.collection),
+        queries=choose_sentences(retriever, 6),
+        algebra=choose_terms(retriever),
     )
 
 
-def curated_file(info: PackInfo) -> Path:
+def example_file(info: PackInfo) -> Path:
     """Returns the path of a pack's curated examples, next to the pack's folder."""
     return info.folder.parent / f"{info.folder.name}.examples.json"
 
 
-def curated(info: PackInfo, collection: Collection) -> list[Example]:
-    """Returns the curated examples of a collection, with an empty `why` if the pack has changed."""
-    file = curated_file(info)
+def load_examples(info: PackInfo, collection: Collection) -> list[Example]:
+    """Loads the curated examples of a collection, with an empty `why` if the pack has changed."""
+    file = example_file(info)
     if not file.is_file():
         return []
     try:
-        record = Curated.model_validate_json(file.read_bytes())
+        record = ExampleFile.model_validate_json(file.read_bytes())
     except (ValidationError, OSError) as error:
         _log.warning("the examples in %s are not used: %s", file.name, error)
         return []
@@ -75,8 +75,8 @@ def curated(info: PackInfo, collection: Collection) -> list[Example]:
     return [example.model_copy(update=updates) for example in known]
 
 
-def sentences(retriever: Retriever, count: int) -> list[str]:
-    """Returns at most `count` example sentences: short captions without unsupported aspects."""
+def choose_sentences(retriever: Retriever, count: int) -> list[str]:
+    """Returns at most `count` short captions without unsupported aspects, or fixed sentences."""
     captions = [
         text
         for text, _ in retriever.collection.captions
@@ -87,8 +87,8 @@ def sentences(retriever: Retriever, count: int) -> list[str]:
     return list(dict.fromkeys(captions[:: max(1, len(captions) // count)]))[:count]
 
 
-def algebra(retriever: Retriever) -> str:
-    """Returns a sum of the three most frequent objects; "" if the pack lacks a word of it."""
+def choose_terms(retriever: Retriever) -> str:
+    """Returns a query of three frequent objects or fixed words; "" if the pack lacks a word."""
     objects = Counter(name for image in retriever.collection.images for name in set(image.objects))
     words = [name for name, _ in objects.most_common(3)]
     if len(words) < 3:

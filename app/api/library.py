@@ -57,11 +57,11 @@ class Hits(list[FileHit]):
 class Why:
     """A score, split over cells of the image and words of the query: base + cells.sum() = score.
 
-    `words` has M words, as the method's encoder reads them. "" stands for a cell of a query image;
-    at the end it stands for the contribution that cannot be split over words.
+    `words` has M words, as the method's encoder reads them. "" stands for a cell of a query image,
+    or, as the last word, for the contribution that cannot be split over words.
     """
 
-    score: float  # of the image for the query
+    score: float  # the score of the image for the query
     base: float  # the contribution that has no location in the image
     words: tuple[str, ...]
     cells: np.ndarray  # (rows, columns, M), the contribution of each pair of a cell and a word
@@ -85,7 +85,7 @@ class Library:
         pack: a bundled name, a folder, a Hub id, or a preset ("tinyclip"). Packs from the Hub are
             downloaded once. None for the bundled pack that suits the gallery.
         gallery: a folder of images, or a ZIP archive of them; None for the pack's own images.
-        method: the default method of all calls; None for the one with the best metrics.
+        method: the default method of all calls; None for the method with the best metrics.
         device: "cpu", "cuda", or "auto".
         watch: a function that is called with the progress while images are read.
 
@@ -96,8 +96,8 @@ class Library:
         refused: the files that are left out, with the reasons.
 
     Raises:
-        FileNotFoundError: there is no such pack or gallery.
-        ValueError: the pack, the method, the gallery or the device cannot be used.
+        FileNotFoundError: the pack does not exist.
+        ValueError: the gallery or method does not exist; the pack or device cannot be used.
     """
 
     def __init__(

@@ -10,21 +10,21 @@ from pydantic import BeforeValidator, Field
 from polyview.app.search.retriever import MAX_HITS
 
 MAX_QUERY = 10_000  # characters of a query
-MAX_WEIGHT = 100.0  # of a term
-IMAGE_BYTES = 50_000_000  # of an uploaded image
-TABLE_BYTES = 1_000_000  # of an uploaded CSV file
+MAX_WEIGHT = 100.0  # magnitude of a term's weight
+IMAGE_BYTES = 50_000_000  # maximum size of an uploaded image
+TABLE_BYTES = 1_000_000  # maximum size of an uploaded CSV file
 
 
 def _split(value: Any) -> Any:
-    """Splits a text, or each item of a list, at commas."""
-    parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, list):
+    """Splits a text, or each text of a list, at commas; returns other values unchanged."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list):
         return value
-    parts = [x for part in parts for x in (part.split(",") if isinstance(part, str) else [part])]
-    return [x.strip() if isinstance(x, str) else x for x in parts if x != ""]
+    items = [x for text in texts for x in (text.split(",") if isinstance(text, str) else [text])]
+    return [x.strip() if isinstance(x, str) else x for x in items if x != ""]
 
 
-def _content(value: Any) -> Any:
+def _decode_content(value: Any) -> Any:
     """Decodes a data URI; returns bytes, the body of a request, unchanged."""
     if not isinstance(value, str):
         return value
@@ -47,12 +47,12 @@ def _range(low: float, high: float, description: str = "") -> Any:
     return Field(description=description, ge=low, le=high)
 
 
-LIST, CONTENT = BeforeValidator(_split), BeforeValidator(_content)
+LIST, CONTENT = BeforeValidator(_split), BeforeValidator(_decode_content)
 TEXTS = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 NONE: list[Any] = []  # the default of lists; must not be mutated
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
-_METHOD = "a method of the pack, or an average of several, a+b; empty: the best"
+_METHOD = "a method of the pack, or an average of several, a+b; if empty, the best method"
 _METHODS = "2 to 8 methods; a+b averages two, pack/a is a method of another open pack"
 _FACTS = "fact:value, such as setting:beach; several values of a fact are alternatives"
 _CONTENT = "an image as a data URI (data:image/png;base64,...); over HTTP the body"
@@ -60,7 +60,9 @@ _QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
 _EITHER = "an image of the collection, by its id or its file"
 _WEIGHT = "weight of the query image in a query with words"
 _DEPTH = "a method finds a caption if a correct image ranks within k"
-_CELL = "captions found by a only, b only, both, neither, or all; labels: with label errors"
+_CELL = (
+    "captions found by a only, b only, both, neither, or all; labels: captions with label errors"
+)
 _ORDER = "gap: by the ratio of the ranks by a and b; a, b: by the rank by a or b; caption: by index"
 _TABLE = "CSV with the columns query, image, kind, as a data URI; over HTTP the body"
 
@@ -90,7 +92,7 @@ MaybeContent = Annotated[bytes | None, _length(IMAGE_BYTES, _QUERY_IMAGE), CONTE
 Layout = Annotated[bool, Field(description="also return thumbnail sizes and near-duplicates")]
 PerView = Annotated[bool, Field(description="also split the score of each view; one method only")]
 Large = Annotated[bool, Field(description="up to 2,048 pixels instead of 320")]
-Word = Annotated[str, _length(200, "one word of the query; empty: all")]
+Word = Annotated[str, _length(200, "one word of the query; if empty, all words")]
 Job = Annotated[str, _length(200, "a job key from packs/fetch")]
 Place = Annotated[str, _length(4096, "a folder of images on this machine, or a ZIP archive")]
 FileName = Annotated[str, _length(1000, "the name of the file")]
@@ -99,16 +101,16 @@ Kind = Annotated[Literal["pack", "clip"], Field(description="clip: a CLIP model 
 Start = Annotated[int, _range(0, 10**9, "index of the first item, from 0")]
 Depth = Annotated[int, _range(1, MAX_HITS, _DEPTH)]
 Cell = Annotated[_Cells, Field(description=_CELL)]
-CaptionKind = Annotated[str, _length(100, "a kind of caption, or word:dog for those with dog")]
+CaptionKind = Annotated[str, _length(100, "a kind of caption, or word:dog for captions with dog")]
 Order = Annotated[_Orders, Field(description=_ORDER)]
 _Rank = Annotated[int, _range(1, 2**31)]
 Within = Annotated[
-    list[_Rank], LIST, _length(4, "lowest, highest rank by a, then by b; empty: all")
+    list[_Rank], LIST, _length(4, "lowest and highest rank by a, then by b; if empty, all")
 ]
 Rows = Annotated[int, _range(1, 5000, "number of captions, 1 to 5,000")]
-Queries = Annotated[str, _length(100, "a key from mistakes/queries; empty: the captions")]
+Queries = Annotated[str, _length(100, "a key from mistakes/queries; if empty, all captions")]
 Table = Annotated[bytes, CONTENT, _length(TABLE_BYTES, _TABLE, 1)]
 Format = Annotated[Literal["json", "csv"], Field(description="csv: all captions of the cell")]
 Upload = Annotated[str, _length(200, "the secret key of an upload")]
-Pack = Annotated[str, _length(200, "a key from packs; empty: the pack that the app started with")]
-Collection = Annotated[str, _length(200, "a key from collections; empty: the first one")]
+Pack = Annotated[str, _length(200, "a key from packs; if empty, the app's first pack")]
+Collection = Annotated[str, _length(200, "a key from collections; if empty, the first collection")]

@@ -37,15 +37,15 @@ _NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.
 _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
 _SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
 _DISTINGUISHED = 60.0  # percent; random guesses over a thousand pairs score less
-_LONGEST_WORD = 40  # characters of an unknown word in an answer
-_MAX_VALUES = 20  # values of a fact in an error message
+_MAX_WORD = 40  # characters of an unknown word in an answer
+_MAX_VALUES = 20  # values of a fact that an error message lists
 
 
 def parse(text: str) -> list[Term]:
     """Parses a query of words into terms; a hyphen within a word is not a sign.
 
-    Raises ValueError if the text is empty or too long, has too many terms, a sign or weight without
-    words, or a weight that is too large.
+    Raises ValueError if the text is empty or longer than `MAX_QUERY`, has more than `MAX_TERMS`
+    terms, a sign or weight without words, or a weight above `MAX_WEIGHT`.
 
     >>> [(t.weight, t.words) for t in parse("2: dog + t-shirt - people")]
     [(2.0, 'dog'), (1.0, 't-shirt'), (-1.0, 'people')]
@@ -93,7 +93,7 @@ class Question:
     words: str = ""  # a sentence, or several terms, see `parse`
     image_id: int | None = None  # a query image of the collection
     image: Image.Image | None = None  # a decoded query image outside the collection
-    weight: float = 1.0  # of the query image's scores if there are also words
+    weight: float = 1.0  # weight of the query image in a query with words
     more: Sequence[int] = ()  # ids of images that hits should resemble
     less: Sequence[int] = ()  # ids of images that hits should not resemble
 
@@ -127,20 +127,20 @@ def answer(
     filters: Sequence[str] = (),
     layout: bool = False,
 ) -> Answer:
-    """Finds the best `k` images, without those of the question; for one image, also captions.
+    """Finds the best `k` images, without those of the question; for one image, also `k` captions.
 
     `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `filters`
-    are texts `fact:value`, see `filter_ids`. `layout` calls `add_layout`. Raises ValueError if the
-    question, the method or a filter is not valid, `Refusal` if nothing is searchable yet.
+    are texts `fact:value`, see `filter_ids`. With `layout`, calls `add_layout`. Raises ValueError
+    if the question, the method or a filter is not valid, `Refusal` if nothing is searchable yet.
     """
     facts = group_by_key(filters, "filter", "setting:beach")
-    collection, only = retriever.collection, filter_ids(retriever.collection, facts)
+    collection, file_ids = retriever.collection, filter_ids(retriever.collection, facts)
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
     is_image = len(terms) == 1 and not (texts or question.more or question.less)
     query_ids = (question.image_id, *question.more, *question.less)
     omitted = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
-    result = retriever.search(terms, spec, k + len(omitted), only, k if is_image else 0)
+    result = retriever.search(terms, spec, k + len(omitted), file_ids, k if is_image else 0)
     hits = [h for h in result.hits if not omitted or collection.file_id(h.image_id) not in omitted]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k
@@ -157,11 +157,11 @@ def answer(
         features = retriever.runtime.image_features([question.image]).cpu().numpy()
         result.unfamiliar = bool(domain.distances(features)[0] > domain.limit)
     result.unknown = []
-    for original, read_as in retriever.unknown_words(*texts).items():
-        word = original[:_LONGEST_WORD]
-        choices = [] if read_as else sorted(retriever.runtime.reader.words)
+    for original, replacement in retriever.unknown_words(*texts).items():
+        word = original[:_MAX_WORD]
+        choices = [] if replacement else sorted(retriever.runtime.reader.words)
         nearest = get_close_matches(word.lower(), choices, n=2, cutoff=0.65)
-        result.unknown.append(Unknown(word=word, nearest=nearest, read_as=read_as))
+        result.unknown.append(Unknown(word=word, nearest=nearest, read_as=replacement))
     result.unsupported = unsupported_aspects(retriever.info, *texts)
     result.remark = " ".join(filter(None, (result.remark, remark(retriever, *texts))))
     if layout:
@@ -172,9 +172,9 @@ def answer(
 def filter_ids(
     collection: Collection, filters: Mapping[str, Sequence[str]]
 ) -> frozenset[int] | None:
-    """Returns the ids of the images that have one of the values of every fact; None for no filters.
+    """Returns the ids of the images that have, for every fact, one of its values in `filters`.
 
-    Raises ValueError if no image has the fact or a value.
+    Returns None without filters. Raises ValueError if no image has a fact or a value.
     """
     id_sets, facts = list[frozenset[int]](), collection.facts
     for fact, values in filters.items():
@@ -197,7 +197,7 @@ def remark(retriever: Retriever, *texts: str) -> str:
     if limit := max((len(t.ids) for t in tokens if t.truncated), default=0):
         remarks.append(f"The query is longer than {limit} tokens; the rest is ignored.")
     replacements = retriever.unknown_words(*texts)
-    words = {f"“{word[:_LONGEST_WORD]}”": known for word, known in replacements.items()}
+    words = {f"“{word[:_MAX_WORD]}”": known for word, known in replacements.items()}
     if unknown := [word for word, known in words.items() if known is None]:
         remarks.append(f"Unknown to this pack: {', '.join(unknown)}.")
     remarks += [f"{word} is read as “{known}”." for word, known in words.items() if known]
@@ -224,7 +224,7 @@ def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
 
 
 def decode_image(content: bytes | None) -> Image.Image | None:
-    """Decodes an uploaded query image, if there is one; raises ImageError if it is not valid."""
+    """Decodes an uploaded query image; returns None for no content. May raise ImageError."""
     return decode(io.BytesIO(content), "the image") if content else None
 
 
@@ -257,7 +257,7 @@ def search_image(
 ) -> Answer:
     """Finds the images that best match an image, with or without words.
 
-    Without words, the best captions of the collection are found as well.
+    Without words, also finds the best captions of the collection.
     """
     question = Question(query, image=decode_image(image), weight=weight)
     result = answer(retriever, question, method, k, filters, layout)

@@ -21,14 +21,14 @@ from polyview.app.gallery.index import Gallery, subsample
 from polyview.app.search.computations import Computation
 from polyview.app.search.retriever import Retriever
 
-SAMPLE = 200  # images whose views are compared by `is_collapsed`
-COLLAPSED = 0.95  # mean cosine from which views count as nearly the same
-_TIE = 1e-6  # largest difference of equal view scores
+SAMPLE_SIZE = 200  # images whose views `is_collapsed` compares
+COLLAPSE_THRESHOLD = 0.95  # mean cosine from which views count as nearly the same
+_TIE = 1e-6  # largest difference between view scores that count as equal
 _BATCH = 80  # captions in a batch
 
 
 class Collapse(BaseModel):
-    """The measurements of a method; the module's docstring defines the numbers."""
+    """The measurements of a method; the module's docstring defines the quantities."""
 
     method: str
     state: str = "ready"  # "running", "ready" or "failed"; only "ready" sets the later fields
@@ -43,7 +43,7 @@ class Collapse(BaseModel):
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
-    """Returns the mean cosine between different views of an image, of batches (n, V > 1, D)."""
+    """Returns the mean cosine between different views of an image, for batches (n, V > 1, D)."""
     total, images, views = 0.0, 0, 0
     for batch in batches:
         unit = torch.nn.functional.normalize(batch.float(), dim=2)
@@ -65,15 +65,15 @@ def measure(retriever: Retriever, name: str) -> Collapse:
         result.wins, result.in_use = [1.0], 1.0
         return result
     captions = retriever.index.captions[name]
-    owners = [retriever.collection.captions[i][1] for i in captions.ids()]
-    wins = count_wins(gallery, captions, np.array(owners, np.int64))
+    image_ids = [retriever.collection.captions[i][1] for i in captions.ids()]
+    wins = count_wins(gallery, captions, np.array(image_ids, np.int64))
     result.captions = round(float(wins.sum()))
     if result.captions:
         result.wins = (wins / result.captions).tolist()
         entropy = -sum(share * math.log2(share) for share in result.wins if share > 0)
         result.in_use = 2.0**entropy
     result.similarity = mean_similarity(views.embeddings for _, views in gallery.chunks())
-    result.collapsed = result.similarity >= COLLAPSED
+    result.collapsed = result.similarity >= COLLAPSE_THRESHOLD
     return result
 
 
@@ -81,7 +81,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
 def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
     """Counts the captions for which each view of their image wins: (V,) float64.
 
-    `owners` are the image ids (C,) of the captions; images outside of the gallery are ignored.
+    `owners` (C,) has the image id of each caption; images outside the gallery are ignored.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
     is_present = np.isin(owners, gallery.ids())
@@ -98,7 +98,7 @@ def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tenso
 
 
 def measure_in_background(retriever: Retriever, name: str) -> Computation:
-    """Starts measuring a method, once for each size of its gallery; returns the state."""
+    """Starts measuring a method, once for each size of its gallery; returns the computation."""
     key, failure = (name, len(retriever.gallery(name))), "the views could not be compared"
     return retriever.computations.compute(key, lambda _: measure(retriever, name), failure)
 
@@ -110,7 +110,7 @@ def is_collapsed(retriever: Retriever, name: str) -> bool:
         return False
     key = ("sample", name, len(gallery))
     if (computation := retriever.computations.get(key)) is None:
-        sample = gallery.views(subsample(gallery.ids(), SAMPLE))
+        sample = gallery.views(subsample(gallery.ids(), SAMPLE_SIZE))
         similarity = mean_similarity([sample.embeddings])
         computation = retriever.computations.store(key, Computation(similarity))
-    return bool(computation.result >= COLLAPSED)
+    return bool(computation.result >= COLLAPSE_THRESHOLD)

@@ -19,11 +19,11 @@ from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 from polyview.models.preprocess import Box
 
-MAX_NUMBERS = 500_000  # maximum number of values of all images together
+MAX_NUMBERS = 500_000  # maximum number of contributions of all images together
 SIDE = 640  # maximum pixels of the longer side of the drawn image
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # no evidence: nearly black
-_AGAINST = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence: orange
-_SHADE = 0.66  # opacity of both colours
+_ORANGE = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence
+_OPACITY = 0.66  # opacity of both colours
 NO_MAP = (
     "No map can be drawn: this method reads only a summary of the whole image. "
     "Convert a CLIP pack again to get evidence of patches."
@@ -56,7 +56,7 @@ class QueryEvidence:
 
     @property
     def has_no_map(self) -> bool:
-        """True if no part of the evidence has a location in the image."""
+        """True if no contribution to the score has a location in the image."""
         return bool(self.terms) and not (self.cells.any() or self.whole_sentence.any())
 
 
@@ -93,7 +93,7 @@ def explain(
         labels, located = _locate(mean_evidence(split), subject, retriever, images)
         words += labels
         evidence.append(located)
-        if sum(part.cells.numel() for part in evidence) > MAX_NUMBERS:
+        if sum(term_evidence.cells.numel() for term_evidence in evidence) > MAX_NUMBERS:
             advice = "request fewer images, or use fewer example images"
             raise ValueError(f"the evidence has more than {MAX_NUMBERS:,} numbers; {advice}")
         count = len(labels) if isinstance(subject, str) else 0
@@ -106,10 +106,10 @@ def explain(
     tables = [np.zeros((*scores.shape, *grid, 0), np.float32)]
     whole_sentence = np.zeros((*scores.shape, *grid), np.float32)
     base = np.zeros(scores.shape)
-    for part in evidence:
-        tables.append(part.cells.float().cpu().numpy())
-        whole_sentence += part.whole_sentence.float().cpu().numpy()
-        base += part.base.cpu().numpy()
+    for term_evidence in evidence:
+        tables.append(term_evidence.cells.float().cpu().numpy())
+        whole_sentence += term_evidence.whole_sentence.float().cpu().numpy()
+        base += term_evidence.base.cpu().numpy()
     cells = np.concatenate(tables, axis=-1)
     return QueryEvidence(
         scores, tuple(query_terms), tuple(words), cells, whole_sentence, base, seconds
@@ -171,7 +171,7 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Returns the shape of clips' sheets, and the frame ids on each; None and [] without sets."""
+    """Returns (rows, columns) of sheets, and their frame ids; None, [] if images are not sets."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.window_of(image_id) for image_id in images]
@@ -179,7 +179,7 @@ def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | Non
 
 
 def box(retriever: Retriever, image_id: int) -> list[float]:
-    """Returns the part of an image that its cells cover: relative left, top, right, bottom."""
+    """Returns the area that cells cover: left, top, right, bottom as shares of the image's size."""
     size = image_size(retriever.thumbnail(image_id))
     return list(retriever.info.preprocess.visible_box(*size))
 
@@ -199,7 +199,8 @@ def draw(
 ) -> Image.Image:
     """Draws the evidence of all words, or of all occurrences of one word, over an image.
 
-    Raises ValueError if the word is unknown, there is no map, or the image cannot be opened.
+    Raises ValueError if the query lacks the word, no contribution has a location in the image,
+    the image is a clip that is read as a set, or the image cannot be opened.
     """
     if evidence.has_no_map:
         raise ValueError(NO_MAP)
@@ -223,20 +224,20 @@ def darken(image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1)) ->
     """Darkens an RGB image, except in cells with positive evidence, which keep their colours.
 
     `evidence` (rows, columns) is drawn relative to its largest magnitude; negative evidence is
-    orange. `box` is the part of the image that the cells cover, relative xyxy in 0..1.
+    orange. `box` is the area that the cells cover: left, top, right, bottom as shares of the size.
     """
     left, above = round(box[0] * image.width), round(box[1] * image.height)
     right = max(round(box[2] * image.width), left + 1)
     below = max(round(box[3] * image.height), above + 1)
     relative = (evidence / max(float(np.abs(evidence).max()), 1e-9)).astype(np.float32)
 
-    def enlarged(cells: np.ndarray) -> np.ndarray:
+    def enlarge(cells: np.ndarray) -> np.ndarray:
         large = Image.fromarray(cells.clip(0, 1)).resize((right - left, below - above))
         return np.asarray(large).clip(0, 1)[..., None]  # (h, w, 1)
 
-    shade = _SHADE * (1 - enlarged(relative))
-    colours = _DARK + (_AGAINST - _DARK) * enlarged(-relative)
-    out = np.asarray(image, np.float32) * (1 - _SHADE) + _DARK * _SHADE
-    part = np.asarray(image, np.float32)[above:below, left:right]
-    out[above:below, left:right] = part * (1 - shade) + colours * shade
+    opacity = _OPACITY * (1 - enlarge(relative))
+    colours = _DARK + (_ORANGE - _DARK) * enlarge(-relative)
+    out = np.asarray(image, np.float32) * (1 - _OPACITY) + _DARK * _OPACITY
+    area = np.asarray(image, np.float32)[above:below, left:right]
+    out[above:below, left:right] = area * (1 - opacity) + colours * opacity
     return Image.fromarray(np.rint(out.clip(0, 255)).astype(np.uint8))

@@ -16,7 +16,7 @@ from polyview.app.search.clips import Scores, best_of_files
 from polyview.app.search.hits import Hit, Timed
 from polyview.app.search.retriever import Retriever, Term
 
-_DIGITS = 5  # decimal digits of numbers in an answer
+_DIGITS = 5  # decimal digits of values in an answer
 _MAX_ELEMENTS = 12  # views of an answer, if a view is a single element
 Rows = list[Any]  # nested lists of numbers; pydantic does not validate them
 
@@ -24,10 +24,10 @@ Rows = list[Any]  # nested lists of numbers; pydantic does not validate them
 class Views(Timed):
     """The views of one image; the fields from `text` on are set only for a text.
 
-    Each of `views` has a number, a map over the grid (null without attention) and, for a text, a
+    Each of `views` has an index, a map over the grid (null without attention) and, for a text, a
     score. If a view is a single cell, a text selects the views that add to its score, at most 12,
-    in descending order of scores. `similarity` has the cosines between all views, `inside` the
-    method's intermediate arrays (`Method.inside`), `knobs` their settings.
+    in descending order of scores. `similarity` has the cosines between all pairs of views, `inside`
+    the method's intermediate arrays (`Method.inside`), `knobs` their settings.
     """
 
     image_id: int
@@ -53,7 +53,7 @@ class Views(Timed):
 
 
 class Lens(Timed):
-    """The hits of a search with weighted views; `stayed` of them are also hits without weights."""
+    """The hits of a search with weighted views; `stayed` hits are also found without weights."""
 
     query: str
     method: str
@@ -129,10 +129,10 @@ def describe_views(
 def search_weighted(
     retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int
 ) -> Lens:
-    """Finds the k best images for a sentence with weighted views, see `Method.apply_view_weights`.
+    """Finds the k best images for a sentence with weighted views (`Method.apply_view_weights`).
 
-    `weights` has a number in 0..1 for each view; at least one is not 0. Raises ValueError for an
-    unknown method, wrong weights, or an empty gallery.
+    `weights` has a weight in 0..1 for each view; at least one is not 0. Raises ValueError for an
+    unknown method, weights that are not valid, or an empty gallery.
     """
     method = retriever.methods.require_single(name)
     lens = torch.tensor(weights, dtype=torch.float32)
@@ -171,6 +171,6 @@ def search_weighted(
 
 
 def nested(values: Tensor | np.ndarray, digits: int = _DIGITS) -> Any:
-    """Rounds values and converts them to nested lists."""
-    numbers = values.float().cpu().numpy() if isinstance(values, Tensor) else values
-    return (np.round(np.asarray(numbers, np.float64), digits) + 0.0).tolist()  # + 0.0 removes -0.0
+    """Rounds an array to `digits` decimal digits and converts it to nested lists."""
+    array = values.float().cpu().numpy() if isinstance(values, Tensor) else values
+    return (np.round(np.asarray(array, np.float64), digits) + 0.0).tolist()  # + 0.0 removes -0.0

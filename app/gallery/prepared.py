@@ -64,12 +64,13 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
             for name in [name for name in stored if not name.endswith(_ROWS)]:
                 features[name] = stored[name][stored[name + _ROWS]]
     except (SafetensorError, LookupError, ValueError, TypeError, OSError) as error:
-        _log.warning("the images are encoded again: %s", error)
+        message = "cannot read the precomputed views of %s (%s); encoding the images again"
+        _log.warning(message, info.name, error)
         return None
     windows = clips.windows()
-    lengths = {len(views) for views in tensors.values()}
-    frames = {len(rows) for rows in features.values()}
-    if lengths != {len(windows)} or not frames <= {sum(map(len, windows))}:
+    view_counts = {len(views) for views in tensors.values()}
+    frame_counts = {len(rows) for rows in features.values()}
+    if view_counts != {len(windows)} or not frame_counts <= {sum(map(len, windows))}:
         return None
     return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
 

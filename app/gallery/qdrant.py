@@ -48,7 +48,7 @@ KEY, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
 READ_UP_TO = 20_000  # maximum number of images whose views are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
-_NUMBERS = 2**19  # numbers of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
+_MAX_VALUES = 2**19  # values of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
 _SPARE = 8  # candidates beyond k, to include equal scores
 _MAX_NAME = 4096  # characters of a file's name
 
@@ -130,8 +130,8 @@ class Points:
 
     def add(self, points: Sequence[Point]) -> None:
         """Writes points, and waits until they are stored and searchable."""
-        numbers = sum(rows.numel() for _, vectors, _ in points[:1] for rows in vectors.values())
-        step = max(1, _NUMBERS // max(1, numbers))
+        values_per_point = sum(r.numel() for _, vectors, _ in points[:1] for r in vectors.values())
+        step = max(1, _MAX_VALUES // max(1, values_per_point))
         for start in range(0, len(points), step):
             structs = []
             for point, vectors, payload in points[start : start + step]:
@@ -160,9 +160,10 @@ class Points:
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
     ) -> list[str]:
-        """Returns the `count` points with the largest MaxSim for each of Q queries (Q, R, E).
+        """Returns the ids of the `count` points with the largest MaxSim for each query (Q, R, E).
 
-        `vector` names the compared vectors. `only` has the ids of the points to search, or is None.
+        Ids of several queries are merged without duplicates. `vector` names the compared vectors.
+        `only` has the ids of the points to search; None searches all points.
         """
         subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
         exact = api.SearchParams(exact=True)
@@ -224,7 +225,7 @@ class QdrantGallery(Gallery):
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
         views, dim = self.shape or (1, 1)
-        step, points = max(1, _NUMBERS // (views * dim)), [self._point_ids[i] for i in ids]
+        step, points = max(1, _MAX_VALUES // (views * dim)), [self._point_ids[i] for i in ids]
         rows = [np.empty((0, views, dim), np.float32)]
         for start in range(0, len(points), step):
             page = points[start : start + step]

@@ -131,10 +131,7 @@ def truth(retriever: Retriever, terms: Sequence[Term]) -> Truth | None:
 def _score_column(
     column: Column, retriever: Retriever, peer: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all images with `peer` and sets the column's time.
-
-    The k best clips are shown by frames of `retriever`, nearest in time to the best frames.
-    """
+    """Scores all images and sets the column's time; maps the k best clips to `retriever`'s ids."""
     seconds: list[float] = []
     while len(seconds) < _TIMED_RUNS and sum(seconds) < _TIMING_SECONDS:
         start = time.perf_counter()

@@ -83,8 +83,7 @@ class Answer(Timed):
     terms: list[QueryTerm] = []
     exact: bool  # whether the hits are guaranteed to have the highest scores
     matches: bool | None  # whether any image satisfies the query; None if this cannot be estimated
-    # whether the query image differs from the training images; None without a query image, or if
-    # the pack does not describe its training images
+    # whether the query image differs from the training images; None without an image or if unknown
     unfamiliar: bool | None = None
     unknown: list[Unknown] = []
     unsupported: list[str] = []  # aspects that no method of the pack supports: "sides", "negation"

@@ -151,7 +151,7 @@ class Retriever:
                 hits.append(hit)
             texts, best_texts = self.collection.captions, list[Match]()
             if caption_count and texts:
-                best_texts, _ = self._find_best(query, caption_count, search_captions=True)
+                best_texts, _ = self._find_best(query, caption_count, None, search_captions=True)
             return Answer(
                 method=spec,
                 k=k,
@@ -207,9 +207,7 @@ class Retriever:
         return [nearest_frame(self.index, term.image)]
 
     @torch.inference_mode()
-    def find_best_frames(
-        self, image_ids: Sequence[int], terms: Sequence[Term], spec: str
-    ) -> list[int]:
+    def find_best_frames(self, ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
         """Replaces windows of clips by their frames from `best_frames`, if scores can be split."""
         if self.reads_sets and self.index.clips:
             with suppress(ValueError):  # the score cannot be split
@@ -218,8 +216,8 @@ class Retriever:
                     name: [(weight, self.parts(subject, name)) for weight, subject in subjects]
                     for name in self.methods.names(spec)
                 }
-                return best_frames(self.index, self.runtime, image_ids, parts)
-        return list(image_ids)
+                return best_frames(self.index, self.runtime, ids, parts)
+        return list(ids)
 
     def gallery(self, name: str) -> Gallery:
         """Returns a method's gallery of the images that are searchable so far."""
@@ -342,11 +340,7 @@ class Retriever:
         return Scores(ids, reduce(np.add, [values for _, values in pairs]), ids)
 
     def _find_best(
-        self,
-        query: Query,
-        k: int,
-        file_ids: AbstractSet[int] | None = None,
-        search_captions: bool = False,
+        self, query: Query, k: int, file_ids: AbstractSet[int] | None, search_captions: bool = False
     ) -> tuple[list[Match], np.ndarray | None]:
         """Finds the k best images or captions; a clip ranks by its best frame and counts once.
 
@@ -390,6 +384,6 @@ class Retriever:
             return gallery
         if done.is_set():
             message = f"there is nothing to search ({index.progress}); add images or resume reading"
-            raise Refusal(503, message, 5)
-        message = f"nothing is searchable yet ({index.progress}); try again in a moment"
+        else:
+            message = f"nothing is searchable yet ({index.progress}); try again in a moment"
         raise Refusal(503, message, 5)

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from polyview.app.api.examples import Curated, Example, algebra, curated, curated_file, sentences
+from polyview.app.api.examples import (
+    Example,
+    ExampleFile,
+    choose_sentences,
+    choose_terms,
+    example_file,
+    load_examples,
+)
 from polyview.app.api.mistakes import load_captions, rank_in_background
 from polyview.app.api.search import parse, unsupported_aspects
 from polyview.app.gallery.scan import from_folder, from_pack
@@ -74,7 +81,7 @@ def choose_examples(retriever: Retriever) -> list[Example]:
 
 
 def test_sentences_are_short_captions_of_the_collection(retriever: Retriever) -> None:
-    chosen = sentences(retriever, 5)
+    chosen = choose_sentences(retriever, 5)
     assert len(set(chosen)) == 5
     assert set(chosen) <= {text for text, _ in retriever.collection.captions}
     assert max(map(len, chosen)) <= 40
@@ -85,14 +92,14 @@ def test_sentences_for_folders_without_captions(tmp_path: Path, runtime: Runtime
     folder = from_folder(tmp_path)
     for own, fewest in ((bundled_runtime("photos"), 5), (runtime, 0)):
         opened = Retriever(own, folder, tmp_path / "cache")
-        chosen = sentences(opened, 5)
+        chosen = choose_sentences(opened, 5)
         assert len(chosen) >= fewest
         assert not opened.unknown_words(*chosen)
-        assert (algebra(opened) != "") == (fewest == 5)
+        assert (choose_terms(opened) != "") == (fewest == 5)
 
 
 def test_an_example_of_several_terms(many_retriever: Retriever) -> None:
-    terms = parse(algebra(many_retriever))
+    terms = parse(choose_terms(many_retriever))
     objects = {name for image in many_retriever.collection.images for name in image.objects}
     assert [term.weight for term in terms] == [2, 1, -1]
     assert len({term.words for term in terms}) == 3
@@ -100,7 +107,7 @@ def test_an_example_of_several_terms(many_retriever: Retriever) -> None:
 
 
 def test_ranks_of_the_bundled_examples(scenes: Retriever) -> None:
-    home, examples = scenes, curated(scenes.info, scenes.collection)
+    home, examples = scenes, load_examples(scenes.info, scenes.collection)
     assert len({example.winner for example in examples}) == len(home.methods)
     for example in examples:
         assert not unsupported_aspects(home.info, example.caption)
@@ -116,17 +123,17 @@ def test_outdated_examples(retriever: Retriever, tmp_path: Path) -> None:
     caption = retriever.collection.captions[0][0]
     ranks = {"vsepp": 1, "vse_infty": 4}
     known = Example(caption=caption, view=None, winner="vsepp", ranks=ranks, why="Only VSE++ ...")
-    path = curated_file(info)
-    assert curated(info, retriever.collection) == []
+    path = example_file(info)
+    assert load_examples(info, retriever.collection) == []
     path.write_text("{}")
     with edited(path) as content:
         content["checksum"] = info.checksum
         content["examples"] = [dict(known), {**dict(known), "caption": "not here"}]
-    assert curated(info, retriever.collection) == [known]
+    assert load_examples(info, retriever.collection) == [known]
     path.write_text(path.read_text().replace(info.checksum, "0" * 64))
-    assert curated(info, retriever.collection) == [known.model_copy(update={"why": ""})]
+    assert load_examples(info, retriever.collection) == [known.model_copy(update={"why": ""})]
     path.write_text("{")
-    assert curated(info, retriever.collection) == []
+    assert load_examples(info, retriever.collection) == []
 
 
 if __name__ == "__main__":
@@ -135,5 +142,5 @@ if __name__ == "__main__":
         opened = Retriever(Runtime.load(folder, "cpu"), from_pack(folder), Path(cache))
         opened.index.start()
         opened.index.wait()
-        made = Curated(checksum=opened.info.checksum, examples=choose_examples(opened))
-    atomic_write(curated_file(opened.info), made.model_dump_json(indent=1) + "\n")
+        made = ExampleFile(checksum=opened.info.checksum, examples=choose_examples(opened))
+    atomic_write(example_file(opened.info), made.model_dump_json(indent=1) + "\n")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.serving import memory
+from benchmarks.serving import resident_mb
 from polyview.app.main import OneLineFormatter
 from tests.app.api.conftest import ask, data_uri, encoded, refused
 from tests.app.conftest import draw
@@ -153,10 +153,10 @@ def test_requests_leave_nothing_in_memory(private: Server) -> None:
 
     for number in range(20):  # the first requests load models and fill caches
         ask_all(number)
-    before = memory(private.process)
+    before = resident_mb(private.process)
     for number in range(calls):
         ask_all(number)
-    after = memory(private.process)
+    after = resident_mb(private.process)
     print(f"{before:.0f} MB, after {calls} calls {after:.0f} MB")
     assert after < before * 1.05
 

@@ -84,9 +84,9 @@ def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.M
     assert result.similarity == pytest.approx(collapse.mean_similarity([images.embeddings]))
     assert result.similarity is not None
     for more, expected in ((-1e-4, True), (1e-4, False)):  # known before the meter was read
-        monkeypatch.setattr(collapse, "COLLAPSED", result.similarity + more)
+        monkeypatch.setattr(collapse, "COLLAPSE_THRESHOLD", result.similarity + more)
         assert collapse.is_collapsed(many_retriever, "mv_vse") is expected
-    monkeypatch.setattr(collapse, "COLLAPSED", -1.0)
+    monkeypatch.setattr(collapse, "COLLAPSE_THRESHOLD", -1.0)
     assert not collapse.is_collapsed(many_retriever, "vse_infty")  # one view
 
 
