@@ -73,19 +73,23 @@ space-check: space
 	build/space-venv/bin/python -m pip check
 	$(VENV)/bin/python -m tests.export.test_space build/space build/space-venv/bin/python
 
+# image 5 shows words 1 and 4 of the example, a kangaroo and a whale
 PAGE ?= http://127.0.0.1:7860
 EXAMPLE = q=a+kangaroo+and+a+whale+can+be+seen+in+the+image&method=vse_infty&image=5
 SCREENSHOT = chromium-headless-shell --no-sandbox --hide-scrollbars --window-size=1280,800 \
 	--virtual-time-budget=20000 --screenshot
 
 images: $(VENV)/dev.stamp system
-	mkdir -p build/images
-	until curl -sf "$(PAGE)/api/v1/mistakes?a=pvse&b=vse_infty" | grep -q '"state":"ready"'; do sleep 2; done
-	for words in 1 4 1,4; do $(SCREENSHOT)=build/images/$$words.png "$(PAGE)/?$(EXAMPLE)&words=$$words"; done
+	rm -rf build/images && mkdir -p build/images
+	until answer=$$(curl -sSf "$(PAGE)/api/v1/mistakes?a=pvse&b=vse_infty") || exit 1; \
+		echo "$$answer" | grep -q '"state":"ready"'; do sleep 2; done
+	for words in 1 4 1,4; do \
+		$(SCREENSHOT)=build/images/$$words.png "$(PAGE)/?$(EXAMPLE)&words=$$words" || exit 1; done
 	$(SCREENSHOT)=build/images/mistakes.png "$(PAGE)/?screen=mistakes&a=pvse&b=vse_infty"
-	curl -sf -o build/images/original.webp "$(PAGE)/api/v1/image/5?large=true"
+	curl -sSf -o build/images/original.webp "$(PAGE)/api/v1/image/5?large=true"
 	for word in kangaroo whale; do \
-		curl -sf -o build/images/$$word.png "$(PAGE)/api/v1/explain.png?$(EXAMPLE)&word=$$word"; done
+		curl -sSf -o build/images/$$word.png \
+			"$(PAGE)/api/v1/explain.png?$(EXAMPLE)&word=$$word" || exit 1; done
 	cd build/images && $(abspath $(VENV))/bin/python -c "$$COMBINE"
 
 define COMBINE

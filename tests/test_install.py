@@ -80,7 +80,7 @@ def test_commands_do_not_import_packages_of_the_user(installed: Path) -> None:
 
 
 def test_all_packages_are_listed() -> None:
-    """A wheel lacks folders that pyproject.toml does not list."""
+    """A wheel lacks an unlisted package, unless `package-data` matches its files."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     listed = settings["tool"]["setuptools"]["packages"]
     code = {path.parent for folder in FOLDERS[1:] for path in (ROOT / folder).rglob("*.py")}

@@ -193,10 +193,11 @@ def test_the_rate_halves_on_plateaus(tmp_path: Path) -> None:
     assert progress["drops"] == [3, 6]  # stored for a resumed run
 
 
-def test_padding_changes_neither_views_nor_losses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("values", [{"method": "mvam"}, {"arguments": {"mlp_dim": 8}}])
+def test_padding_changes_neither_views_nor_losses(values: dict[str, Any], tmp_path: Path) -> None:
     """Images with 1 to 5 features, with and without padding of large values."""
     text = {"word_dim": 8, "hidden_dim": 16}
-    plan = config("mvam", text=text, feature_dropout=0.0, size_augmentation=0.0)
+    plan = config(**values, text=text, feature_dropout=0.0, size_augmentation=0.0)
     data, lengths, trainers = make_features(24, 0), np.arange(24) % 5 + 1, []
     for padding, junk in ((0, 0.0), (3, 1e3)):
         features = np.pad(data.features[:], ((0, 0), (0, padding), (0, 0)))

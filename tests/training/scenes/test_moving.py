@@ -1,4 +1,4 @@
-"""RenderedScene clips: captions, frames, stored splits, features and galleries."""
+"""Rendered clips: captions, frames, stored splits, features and galleries."""
 
 import json
 from dataclasses import replace

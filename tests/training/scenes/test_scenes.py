@@ -1,4 +1,4 @@
-"""RenderedScene scenes: captions, relevance, pixels, masks, stored splits and foils."""
+"""Rendered scenes: captions, relevance, pixels, masks, stored splits and foils."""
 
 import json
 import re
