@@ -1,7 +1,7 @@
 """The endpoint `examples`: captions that only one method answers well, sentences, weighted terms.
 
 Curated captions, on which methods differ, are in a JSON file (`ExampleFile`) next to the pack.
-`python -m tests.app.api.test_examples` writes the file.
+`python -m tests.app.api.test_examples PACK` writes the file.
 """
 
 import logging

@@ -37,15 +37,15 @@ from tests.app.serving import PATIENCE, Serve, Server, await_page, free_port
 from tests.conftest import SERVERS, made_once, shared_root
 from tests.export.conftest import edited, settle, write_backbone, write_run
 
-RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105, 180)
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
+RED, GREEN, BLUE, PINK = (214, 48, 49), (39, 174, 96), (41, 98, 255), (255, 105, 180)
 COLOURS = {"red": RED, "green": GREEN, "blue": BLUE, "pink": PINK}
 SHAPES = ("circle", "square", "bar")
 IMAGES = 24
-WIDTH, HEIGHT = 96, 72
+WIDTH, HEIGHT = 96, 72  # of drawn images
 # markup and templates: a page that shows this caption unescaped runs or changes it
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> {{1+1}} ${1+1} <b>bold</b>"
-# arguments of the methods that `many_pack` adds, all of several views
+# arguments of the methods that `many_pack` adds, each with several views
 ADDED: dict[str, dict[str, Any]] = {
     "mv_vse": {"embed_dim": 16, "views": 3},
     "pvse": {"embed_dim": 16, "views": 2},

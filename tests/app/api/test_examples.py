@@ -1,6 +1,6 @@
 """Example queries: captions that suit the pack, and curated examples with their ranks.
 
-After a change of the bundled pack, this command chooses the curated examples anew:
+After a change of the bundled pack, this command chooses and writes new curated examples:
 
     python -m tests.app.api.test_examples app/bundled/scenes
 """
@@ -53,7 +53,7 @@ def choose_examples(retriever: Retriever) -> list[Example]:
     results = until(lambda: rank_in_background(retriever, captions, (), "curated").result, 3600)
     names = [*retriever.methods]
     ranks = np.stack([results[name][0] for name in names])  # (methods, captions)
-    won = dict[str, list[int]]()  # by method, the captions that it alone ranks first; best first
+    won = dict[str, list[int]]()  # captions that only this method ranks first, best first
     for method, name in enumerate(names):
         others = np.delete(ranks, method, axis=0)
         best, mean = others.min(axis=0), np.log(others).mean(axis=0)
@@ -137,10 +137,10 @@ def test_outdated_examples(retriever: Retriever, tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+    pack = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as cache:
-        opened = Retriever(Runtime.load(folder, "cpu"), from_pack(folder), Path(cache))
-        opened.index.start()
-        opened.index.wait()
-        made = ExampleFile(checksum=opened.info.checksum, examples=choose_examples(opened))
-    atomic_write(example_file(opened.info), made.model_dump_json(indent=1) + "\n")
+        retriever = Retriever(Runtime.load(pack, "cpu"), from_pack(pack), Path(cache))
+        retriever.index.start()
+        retriever.index.wait()
+        content = ExampleFile(checksum=retriever.info.checksum, examples=choose_examples(retriever))
+    atomic_write(example_file(retriever.info), content.model_dump_json(indent=1) + "\n")

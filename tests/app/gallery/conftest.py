@@ -64,7 +64,7 @@ class FakeRuntime:
 
 
 def indexed(folder: Path, cache: Path, runtime: Any) -> Index:
-    """Fills an index of a folder with a `FakeRuntime` runtime."""
+    """Fills an index of a folder with a `FakeRuntime`."""
     index = finish(Index(runtime, from_folder(folder), cache))
     assert index.progress.stage == "ready", index.progress
     return index

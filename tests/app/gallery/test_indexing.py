@@ -27,14 +27,14 @@ from tests.app.conftest import IMAGES, draw, find, finish, variant
 
 
 def record(runtime: Runtime, patch: pytest.MonkeyPatch) -> Runtime:
-    """Makes a runtime record the images and texts that it encodes, see `encoded`."""
+    """Records the calls of a runtime's encoders, for `encoded`."""
     for name in ("square_features", "text_views"):
         patch.setattr(runtime, name, Mock(wraps=getattr(runtime, name)))
     return runtime
 
 
 def encoded(method: Any) -> int:
-    """The number of images or texts that a recorded method of a runtime has encoded."""
+    """The number of images or texts that an encoder of a recorded runtime has encoded."""
     return sum(len(call.args[0]) for call in method.call_args_list)
 
 

@@ -97,6 +97,7 @@ def test_another_collection_keeps_the_query_but_not_the_example(tab: Tab) -> Non
     tab.ask("a panda")
     tab.page.locator("#collection").click()
     menu.locator(".card", has_text="1,000 scenes").click()
+    expect(tab.page.locator("#collection")).to_contain_text("Scenes · 1,000")
     expect(tab.page).to_have_url(re.compile("q=a\\+panda"))
     expect(query).to_have_value("a panda")
 
