@@ -61,7 +61,7 @@ space: $(VENV)/app.stamp
 	$(VENV)/bin/python -m polyview space --out build/space $(ARGS)
 
 # also installs the packages that the Hub adds to the requirements of a Space
-space-check: space
+space-check: $(VENV)/dev.stamp space
 	version=$$($(SPACE_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
 		grep "^python_version: '$$version'" build/space/README.md || { \
 		echo "$(SPACE_PYTHON) is Python $$version; set SPACE_PYTHON to python_version of README.md"; exit 1; }
@@ -79,7 +79,7 @@ EXAMPLE = q=a+kangaroo+and+a+whale+can+be+seen+in+the+image&method=vse_infty&ima
 SCREENSHOT = chromium-headless-shell --no-sandbox --hide-scrollbars --window-size=1280,800 \
 	--virtual-time-budget=20000 --screenshot
 
-images: $(VENV)/dev.stamp system
+images: $(VENV)/app.stamp system
 	rm -rf build/images && mkdir -p build/images
 	until answer=$$(curl -sSf "$(PAGE)/api/v1/mistakes?a=pvse&b=vse_infty") || exit 1; \
 		echo "$$answer" | grep -q '"state":"ready"'; do sleep 2; done

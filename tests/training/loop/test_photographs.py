@@ -76,7 +76,7 @@ REFUSED = (
     (BERT_AS_WIDE, "already have the width of embed_dim, 16, so no weights would map texts"),
     ("--out file", "file/config.toml cannot be written: File exists; choose another folder"),
     ("--out file/run", "file/run/config.toml cannot be written: Not a directory; choose"),
-    ("--threads -1", "2"),
+    ("--threads -1", "2"),  # the exit status
 )
 
 
