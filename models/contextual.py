@@ -1,7 +1,7 @@
 """A transformer over an encoder's features, trained from random weights together with the head.
 
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
-Image-Text Matching, arXiv 2402.17237, 2024, section 4.3: over detector regions and over ViT
+Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions and over ViT
 patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
 and ViT"; Eqs. (1) and (3) prepend a learned [IMG] or [CLS].
 

@@ -1,7 +1,7 @@
 """MVAM: view codes attend to an encoder's features; the views are concatenated.
 
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
-Image-Text Matching, arXiv 2402.17237, 2024.
+Image-Text Matching, arXiv 2402.17237, 2025.
 
 Each side has m learnable view codes: each is the query of an attention over the features (Eqs.
 7-8), and the m results are concatenated (Eq. 9). With one code this is the paper's baseline of

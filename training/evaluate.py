@@ -41,7 +41,7 @@ from polyview.training.evaluation import (
 from polyview.training.evaluation.views import mentioned_cells, print_views, view_metrics
 from polyview.training.loop.loop import BEST
 from polyview.training.loop.trainer import run_views
-from polyview.training.settings import exit_on_error
+from polyview.training.settings import exit_on_error, positive_int
 
 _TABLES = {
     "views": print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "also compare hits of A and B, each a method, an ensemble, a run or a TREC run file"
     add("--mistakes", nargs=2, metavar=("A", "B"), help=help_text, default=())
     help_text = "rank up to which --mistakes counts an image as found (default: 1)"
-    add("--k", type=int, default=1, help=help_text)
+    add("--k", type=positive_int, default=1, help=help_text)
     for flag, help_text in (
         ("views", "also measure how often each view wins and attends to mentioned objects"),
         ("evidence", "also measure whether evidence lies on named objects and changes the score"),
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", default="test", help="split to measure (default: test)")
     help_text = "folder of images or features (default: the pack's gallery, or the run's data)"
     add("--data", type=Path, help=help_text)
-    add("--folds", type=int, default=1, help="folds of images to average over (default: 1)")
+    add("--folds", type=positive_int, default=1, help="folds of images to average (default: 1)")
     for name, metavar, help_text in (
         ("csv", "OUT", "the captions and ranks of --mistakes, or the table of --maps, as CSV"),
         ("json", "OUT", "metrics, differences, command and checksums as JSON"),

@@ -3,6 +3,7 @@
 A setting is addressed by its dotted name, such as `optimizer.learning_rate`.
 """
 
+import argparse
 import difflib
 import inspect
 import json
@@ -60,6 +61,13 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     suggestions = difflib.get_close_matches(name, names, 1, cutoff=0.5)
     hint = f'; did you mean "{suggestions[0]}"? Choose' if suggestions else "; choose"
     return "\n  ".join([f'there is no {kind} "{name}"{hint} one of', *names])
+
+
+def positive_int(text: str) -> int:
+    """Parses a command-line value, as a `type` of argparse; refuses numbers below 1."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {value}")
+    return value
 
 
 def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:

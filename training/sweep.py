@@ -47,7 +47,7 @@ from polyview.training.evaluation.views import caption_cosines, view_statistics
 from polyview.training.loop.config import RECIPES, TrainConfig, load_recipe
 from polyview.training.loop.loop import LOG
 from polyview.training.loop.trainer import build_trainer, run_views
-from polyview.training.settings import Settings, exit_on_error, unknown_name_message
+from polyview.training.settings import Settings, exit_on_error, positive_int, unknown_name_message
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
@@ -361,8 +361,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--write", action="store_true", help=help_text)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
     add("--results", type=Path, help=f"folder of the CSV (default: {RESULTS}; with --set: --out)")
-    add("--jobs", type=int, default=1, help="number of trainings at a time (default: 1)")
-    add("--threads", type=int, default=1, help="CPU threads of each training (default: 1)")
+    add("--jobs", type=positive_int, default=1, help="number of trainings at a time (default: 1)")
+    add("--threads", type=positive_int, default=1, help="CPU threads of each training (default: 1)")
     add("--data", metavar="DIR", help="folder to train on, in place of the data of the recipes")
     help_text = "replace a setting of every row, e.g. epochs=3; repeatable"
     add("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)

@@ -148,7 +148,7 @@ class Downloads:
         """Returns the files that a download would fetch, or the pack's folder if it exists.
 
         `kind` is "pack" (the address is a bundled name, a Hub id or a folder; in a public app a
-        bundled name or an allowed Hub id) or "clip" (published weights, see `export.obtain.look`).
+        bundled name or an allowed Hub id) or "clip" (published weights, see `find_offer`).
         The address may also be a preset's name. Raises `Refusal` or ValueError if the address is
         not allowed or not valid, or the Hub refuses, and UnreachableError without a connection.
         """

@@ -115,7 +115,7 @@ def load_gallery(path: Path, check_files: bool = True) -> GalleryInfo:
     """
     folder = path / FOLDER if (path / MANIFEST).is_file() else path
     if not (folder / INDEX).is_file():
-        raise FileNotFoundError(f"{folder} has no {INDEX}; name images with --gallery")
+        raise FileNotFoundError(f"{folder} has no {INDEX}; name another folder with --gallery")
     index = validation.check(GalleryInfo, validation.read_json(folder / INDEX), INDEX)
     images = list[GalleryImage]()
     for row, image in enumerate(index.images):

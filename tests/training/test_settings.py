@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from polyview.__main__ import main
 from polyview.export.pack.validation import check
 from polyview.models import METHODS
 from polyview.models.encoders.bigru import BiGRUTextEncoder
@@ -108,6 +109,24 @@ def test_wrong_names_and_values_are_refused(change: str, sentence: str) -> None:
         load_recipe(TrainConfig, "scenes/vse_infty", change.split())
     if " must " in sentence:
         assert str(refused.value).startswith("recipe scenes/vse_infty: ")
+
+
+COUNTS = (
+    "sweep --jobs",
+    "sweep --threads",
+    "scenes --count",
+    "scenes --workers",
+    "gallery --count",
+)
+
+
+@pytest.mark.parametrize(
+    "option", [*COUNTS, "region-gallery --count", "evaluate --k", "evaluate --folds"]
+)
+def test_counts_below_1_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*option.split(), "0"])
+    assert f"{option.split()[1]}: must be 1 or more, not 0" in capsys.readouterr().err
 
 
 def test_an_unknown_recipe_is_answered_by_the_nearest_name_and_a_list() -> None:

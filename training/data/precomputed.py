@@ -30,7 +30,7 @@ from polyview.export.pack.schema import INDEX
 from polyview.models.files import replacing_folder
 from polyview.models.preprocess import to_rgb
 from polyview.training.data.split import Split, load_array
-from polyview.training.settings import exit_on_error
+from polyview.training.settings import exit_on_error, positive_int
 
 REPEATS = 5  # number of equal rows of an image in the published files
 COUNT = 1000  # default number of images of a gallery
@@ -156,12 +156,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--out", type=Path, required=True, help="gallery folder to write")
     add("--images", type=Path, help="folder of photographs (default: draw the boxes)")
     add("--names", type=Path, help="text file of the photographs' names, one per line, in order")
-    add("--count", type=int, default=COUNT, help=f"number of images (default: {COUNT:,})")
+    add("--count", type=positive_int, default=COUNT, help=f"number of images (default: {COUNT:,})")
     options = parser.parse_args(argv)
     if (options.images is None) != (options.names is None):
         raise ValueError("--images and --names go together: a folder, and its files in order")
-    if options.count < 1:
-        raise ValueError(f"--count must be 1 or more, not {options.count}")
     lines = options.names.read_text("utf-8").splitlines() if options.names else []
     photographs = [options.images / line.strip() for line in lines if line.strip()]
     data = open_regions(options.data, options.split)

@@ -93,8 +93,6 @@ def print_mistakes(
     With a path, writes all captions to a CSV file. `matrices` holds the scores (N_img, N_txt) of
     each method. Returns `mistakes.summarize`, `kinds` by `count_by_kind`, and `a`, `b` and `k`.
     """
-    if k < 1:
-        raise ValueError(f"--k must be at least 1, not {k}")
     relevant = data.relevant() if data.relevant else np.empty((len(data.captions), 0), int)
     right = [(image, *rows) for image, rows in zip(data.image_of.tolist(), relevant, strict=True)]
     captions = [*map(mistakes.Caption, data.captions, right, data.kinds or [""] * len(right))]

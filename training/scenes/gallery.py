@@ -20,7 +20,7 @@ from polyview.training.scenes.relevance import relevant_rows, satisfies
 from polyview.training.scenes.render import MIN_SEEN, clip_frames
 from polyview.training.scenes.store import SceneData, is_clips, load_clips, load_scenes
 from polyview.training.scenes.world import SIZE, Caption, Scene
-from polyview.training.settings import exit_on_error
+from polyview.training.settings import exit_on_error, positive_int
 
 _SCENE_QUALITY, _CLIP_QUALITY = 82, 45  # quality of WebP files
 _FRAME_MILLISECONDS = 200
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of the split")
     help_text = "number of scenes or clips, from the first (default: all scenes, 300 clips)"
-    add("--count", type=int, help=help_text)
+    add("--count", type=positive_int, help=help_text)
     add("--out", type=Path, required=True, help="gallery folder to write")
     options = parser.parse_args(arguments)
     has_clips = is_clips(options.data)

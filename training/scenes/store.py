@@ -40,7 +40,7 @@ from polyview.training.scenes.clip_captions import write_clip_captions
 from polyview.training.scenes.motion import FRAMES, MOVING_VERSION, Clip, draw_clip
 from polyview.training.scenes.render import RenderedScene, find_font, render_scene
 from polyview.training.scenes.world import SIZE, WORLD_VERSION, Scene, Split, scene_generator
-from polyview.training.settings import exit_on_error
+from polyview.training.settings import exit_on_error, positive_int
 
 CLIPS, SCENES, META = "clips.jsonl", "scenes.jsonl", "meta.json"
 _STRIDES = {"train": 4, "val": 1, "test": 1}  # strides of the stored instance maps in pixels
@@ -248,9 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--split", choices=world.SPLITS, required=True, help="split to render")
     add("--moving", action="store_true", help="render clips instead of scenes")
     help_text = "number of scenes (default: 24000; val, test: 1000) or clips (6000; 500)"
-    add("--count", type=int, help=help_text)
+    add("--count", type=positive_int, help=help_text)
     add("--seed", type=int, default=0, help="seed of the world (default: 0)")
-    add("--workers", type=int, help="processes that render scenes (default: one per core)")
+    add("--workers", type=positive_int, help="processes that render scenes (default: one per core)")
     add("--force", action="store_true", help="replace an existing folder")
     options = parser.parse_args(arguments)
     unit = "clips" if options.moving else "scenes"

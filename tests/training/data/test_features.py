@@ -147,7 +147,6 @@ def test_a_gallery_of_photographs_in_the_order_of_their_names(data: Path, tmp_pa
         (named[2:], "--images and --names go together"),
         ([*named[:3], str(short)], "1 names .* features of 20 images"),
         (named, r"a\.png"),
-        (["--count", "0"], "--count must be 1 or more"),
         (["--split", "testall"], "no features of the split"),
         (["--out", str(tmp_path)], "exists already"),
     ):
