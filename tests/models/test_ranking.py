@@ -36,13 +36,13 @@ def test_pooling_and_its_gradients(size: int, dtype: torch.dtype) -> None:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_places_are_the_positions_of_ranked_values() -> None:
+def test_indices_are_the_positions_of_ranked_values() -> None:
     features = torch.randn(2, 9, 5)
-    features[:, 3] = features[:, 7]  # equal values have different places
+    features[:, 3] = features[:, 7]  # equal values have different indices
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[1, 2] = False
-    ranked, places = rank_descending(features, mask)
-    order = places.long()
+    ranked, indices = rank_descending(features, mask)
+    order = indices.long()
     assert torch.equal(order.sort(dim=-1).values, torch.arange(9).expand(2, 5, 9))
     assert torch.equal(features.mT.gather(2, order)[0], ranked[0])
     assert (ranked[0].diff(dim=-1) <= 0).all()
