@@ -99,4 +99,4 @@ def _check(method: str, argument: str, value: Any, example: Any) -> None:
         if type(value) is not int or not 0 <= value <= maximum:
             raise ValueError(f"{prefix} a whole number from 0 to {maximum}, not {value!r:.60}")
     elif type(value) not in (int, float) or not abs(value) < math.inf:
-        raise ValueError(f"{prefix} a number, not {value!r:.60}")
+        raise ValueError(f"{prefix} a finite number, not {value!r:.60}")

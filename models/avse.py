@@ -266,7 +266,7 @@ class AVSE(Method):
         return self._match(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
-        """Returns the width of a block: one block with a high cosine makes an image a candidate."""
+        """Returns the width of a block: an image with one similar block becomes a candidate."""
         return self.block_dim
 
     @property

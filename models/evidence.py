@@ -80,7 +80,7 @@ class Evidence:
     # (B, N) contributions of image element n and the whole text, such as the last state of a
     # recurrent network
     whole_sentence: Tensor
-    base: Tensor  # (B,) sum of the contributions of no image element or of the text's constant
+    base: Tensor  # (B,) contributions without an image element, or with the constant of the text
 
     @property
     def score(self) -> Tensor:

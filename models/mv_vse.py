@@ -127,7 +127,7 @@ class MVVSE(Method):
         return Parts.of(parts[:, None]).unit()
 
     def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
-        """See `Method.inside`: coefficients of the K poolings of Eq. (4) and of the text's."""
+        """See `Method.inside`: coefficients of the K image poolings and the text pooling."""
         return pooling_arrays(images, texts, self.pool_image, [self.pool_text])
 
     def _aggregate(

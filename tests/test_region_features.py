@@ -127,18 +127,18 @@ def test_mismatched_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     narrow = changed("runs/mv_vse_0", tmp_path / "narrow", image_dim=8)
     pack, gallery = ("--pack", "pack"), str(BUNDLED / "gallery")
     for values, data, sentence in (
-        (run, photographs, "was trained on ready-made features, and .* holds images"),
-        (images, "data", "was trained on images, and data holds ready-made features"),
+        (run, photographs, "was trained on precomputed features, and .* holds images"),
+        (images, "data", "was trained on images, and data holds precomputed features"),
         (run, wide, "reads features of width 16, but .* has width 32"),
-        (pack, photographs, "holds images, but the pack reads ready-made features of 16 numbers"),
+        (pack, photographs, "holds images, but the pack reads precomputed features of width 16"),
         (pack, wide, "holds features of width 32, but the pack reads width 16"),
-        (("--pack", str(BUNDLED)), "data", "data holds ready-made features, but the pack reads im"),
+        (("--pack", str(BUNDLED)), "data", "data holds precomputed features, but the pack reads"),
     ):
         assert re.search(sentence, refusal(*values, "--data", data)), sentence
     assert "needs a grid of cells" in refusal(*pack, "--data", "data", "--evidence")
     for more, sentence in (
-        (images, "was trained on images; name the backbone of its config.toml with --backbone"),
-        ((*run, "--backbone", str(BUNDLED)), "on ready-made features; leave --backbone out"),
+        (images, "was trained on images; pass the backbone of its config.toml as --backbone"),
+        ((*run, "--backbone", str(BUNDLED)), "on precomputed features; leave --backbone out"),
         (run, "the licence of weights trained on data is not known; state it"),
         ((*run, "--run", narrow, *LABELS), "MVVSE needs (12, 8)"),
         ((*run, "--gallery", gallery, *LABELS), "python -m polyview region-gallery"),

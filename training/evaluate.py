@@ -4,7 +4,7 @@
 
 Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
 recalls only, and by default on a split of their training folder. Several runs, such as two seeds
-of a recipe, are measured separately and by the average of their scores. Methods over ready-made
+of a recipe, are measured separately and by the average of their scores. Methods over precomputed
 region features are measured on a folder of features: `--run RUN --split testall --folds 5`, or
 `--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
 """

@@ -26,8 +26,8 @@ class Example(BaseModel):
 
     caption: str
     view: str | None  # the kind of caption, such as "counting"; None if unknown
-    winner: str  # the only method that ranks a right image first
-    ranks: dict[str, PositiveInt]  # the rank of the first right image by method
+    winner: str  # the only method that ranks a correct image first
+    ranks: dict[str, PositiveInt]  # the rank of the first correct image by method
     why: str  # an explanation for people; empty if it may no longer hold
 
 
@@ -47,7 +47,7 @@ class ExampleFile(BaseModel):
 
 
 def examples(retriever: Retriever) -> Examples:
-    """Returns example queries: captions that only one method ranks well, sentences, and terms."""
+    """Returns captions for which one method ranks best, example sentences, and a sum of terms."""
     return Examples(
         curated=load_examples(retriever.info, retriever.collection),
         queries=choose_sentences(retriever, 6),

@@ -134,7 +134,10 @@ def load_captions(retriever: Retriever, queries: str = "") -> list[Caption]:
 def rank_in_background(
     retriever: Retriever, captions: list[Caption], specs: Iterable[str], queries: str = ""
 ) -> Computation:
-    """Starts ranking captions with all methods and `specs`; `result` has the ranks by spec."""
+    """Ranks the images for each caption in the background: by all methods, then by each of `specs`.
+
+    Call it again until the returned `result` is not None; it has the ranks by spec, "A" or "A+B".
+    """
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.ranked_names),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
         work = partial(_rank, retriever, captions, group, not queries)

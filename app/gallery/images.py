@@ -131,12 +131,12 @@ def outside(name: str) -> ImageError:
 
 
 def unreadable(name: str, error: Exception) -> ImageError:
-    """Converts an error while reading a file or folder; an `ImageError` stays unchanged."""
+    """Converts an error of reading a file or folder to an `ImageError`, unless it is one."""
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
         return ImageError(f"{name} was not found; check its path")
-    return ImageError(f"{name} cannot be read ({reason(error)})")
+    return ImageError(f"{name} cannot be read ({reason(error)}); check permissions and disk")
 
 
 def reason(error: Exception) -> str:
@@ -156,10 +156,10 @@ def open_image(path: Path) -> Image.Image:
 
 
 def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Image:
-    """Decodes an open file; of a clip, the frame at `moment`, or the first frame if it is None.
+    """Decodes an image, or the frame of a clip at `moment` (the first frame if `moment` is None).
 
     Returns an upright RGB image without metadata, with sides of at most 2,048 pixels. Raises
-    ImageError, which calls the file `name`, if the file is too large, damaged, or not an image.
+    ImageError, whose message calls the file `name`, if it is too large, damaged, or not an image.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:

@@ -45,7 +45,7 @@ FORM = (
     "?pictures=DIR may follow"
 )
 KEY, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
-READ_UP_TO = 20_000  # maximum number of images whose views are read for one answer
+MAX_READ_IMAGES = 20_000  # maximum number of images whose views are read for one answer
 _CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
 _MAX_VALUES = 2**19  # values of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
@@ -202,7 +202,7 @@ class QdrantGallery(Gallery):
     If one pair of rows determines the score (`Method.row_search`), Qdrant finds the k + 8 best
     images for each row of the query, which include the k best for the query. The answer is exact;
     of more than 8 equal scores at rank k, any may be returned. Other methods score all images, at
-    most `READ_UP_TO`.
+    most `MAX_READ_IMAGES`.
     """
 
     local = False
@@ -241,11 +241,11 @@ class QdrantGallery(Gallery):
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
         """See `Gallery.chunks`."""
         selected = self.ids() if ids is None else ids
-        if len(selected) > READ_UP_TO:
+        if len(selected) > MAX_READ_IMAGES:
             raise QdrantError(
-                f"this search compares the views of {len(selected):,} images, but at most "
-                f"{READ_UP_TO:,} are read from Qdrant; use one term and one method, but not SCAN, "
-                "late interaction or AVSE"
+                f"this request needs the views of {len(selected):,} images, but at most "
+                f"{MAX_READ_IMAGES:,} are read from Qdrant; search with one term and one method "
+                "other than SCAN, late interaction and AVSE, or search a local gallery"
             )
         for start in range(0, len(selected), _PAGE):
             yield selected[start : start + _PAGE], self.views(selected[start : start + _PAGE])

@@ -120,7 +120,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
     if gallery is not None:
         gallery_files = [INDEX, REGIONS] if (gallery.folder / REGIONS).is_file() else [INDEX]
         if encoder is None and REGIONS not in gallery_files:
-            fault = f"{parts.gallery} holds only images, but the pack reads ready-made features"
+            fault = f"{parts.gallery} holds only images, but the pack reads precomputed features"
             raise ValueError(f"{fault}; make its gallery with python -m polyview region-gallery")
         _copy(gallery.folder, work / FOLDER, gallery_files)
     paths = [path for path in sorted(work.rglob("*")) if path.is_file()]

@@ -91,18 +91,19 @@ def load_run(
 ) -> TrainedRun:
     """Reads a method's run folder, and builds its modules in eval mode.
 
-    `encoder` is the run's image encoder and `encoder_spec` its `describe_image_source`; None and
-    empty for precomputed features. `rounded` rounds a published text encoder to half precision, as
-    in training. Raises FileNotFoundError if weights or tokenizer are missing, ValueError if the
+    `encoder` is the run's image encoder, `encoder_spec` the result of `describe_image_source`; None
+    and empty for precomputed features. `rounded` rounds a published text encoder to half precision,
+    as in training. Raises FileNotFoundError if weights or tokenizer are missing, ValueError if the
     folder is not a method's run, or was trained with other encoders or another tokenizer.
     """
     record, tensors = read_run(folder)
     if not record.backbone_sha256 and encoder_spec:
-        raise ValueError(f"{folder} was trained on ready-made features; leave --backbone out")
+        raise ValueError(f"{folder} was trained on precomputed features; leave --backbone out")
     if record.backbone_sha256 != encoder_spec.get("sha256", ""):
-        data = f"another image encoder than {encoder_spec['source']}" if encoder_spec else "images"
-        advice = "name the backbone of its config.toml with --backbone"
-        raise ValueError(f"{folder} was trained on {data}; {advice}")
+        other = f"with a different image encoder from {encoder_spec.get('source')}"
+        reason = other if encoder_spec else "on images"
+        advice = "pass the backbone of its config.toml as --backbone"
+        raise ValueError(f"{folder} was trained {reason}; {advice}")
     tokenizer = folder / TOKENIZER
     if not tokenizer.is_file():
         raise FileNotFoundError(f"there is no {TOKENIZER} in {folder}; copy the whole run folder")
@@ -123,7 +124,7 @@ def load_run(
     else:
         text_encoder, _, text_spec = load_text_source(text.source, rounded=rounded)
         if text_spec["sha256"] != text.sha256:
-            message = f"{folder} was trained with another text encoder than {text.source} is now"
+            message = f"the text encoder {text.source} has changed since {folder} was trained"
             raise ValueError(f"{message}; restore the original encoder, or train again")
     method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
     modules = encoder, text_encoder, fill(method, "method.")

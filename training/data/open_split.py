@@ -35,9 +35,9 @@ _MAX_NAMED = 10  # maximum number of damaged images listed
 
 
 def open_split(data: Path, name: str) -> Split:
-    """Opens a split of a folder: "train", "val", "test", or "testall" of ready-made features.
+    """Opens a split of a folder: "train", "val", "test", or "testall" of precomputed features.
 
-    The folder holds rendered scenes or clips, photographs with captions, captions with ready-made
+    The folder holds rendered scenes or clips, photographs with captions, captions with precomputed
     features (`training/data/precomputed.py`) or clips with features of their frames (`videos.py`).
     Raises FileNotFoundError if the folder does not have the split, and ValueError if files of the
     folder disagree or are damaged.
@@ -54,12 +54,12 @@ def open_split(data: Path, name: str) -> Split:
         return photographs.open_photographs(data, name)
     photos = "photographs (a file of captions and images/)"
     scenes = f'a rendered split "{name}" (python -m polyview scenes makes it)'
-    kinds = f"neither {photos} nor {scenes} nor ready-made features (train_ims.npy and so on)"
+    kinds = f"neither {photos} nor {scenes} nor precomputed features (train_ims.npy and so on)"
     raise FileNotFoundError(f"{data} holds {kinds}")
 
 
 def holds_features(data: Path) -> bool:
-    """Returns whether a folder has ready-made features, so that no image encoder is needed."""
+    """Returns whether a folder has precomputed features, so that no image encoder is needed."""
     return is_precomputed(data) or is_videos(data)
 
 
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and prints the summary."""
     description = "Describe the splits, captions and images of a folder."
     parser = argparse.ArgumentParser("python -m polyview data", description=description)
-    help_text = "folder of photographs with captions, of rendered scenes, or of ready-made features"
+    help_text = "folder of photographs with captions, rendered scenes, or precomputed features"
     parser.add_argument("data", type=Path, help=help_text)
     for line in summary(parser.parse_args(argv).data):
         print(line)
@@ -196,7 +196,7 @@ def summary(data: Path) -> Iterator[str]:
     """Yields lines that describe a folder; raises the errors of `open_split`."""
     names, optional_names = ["train"], ["val", "test"]
     has_features = holds_features(data)
-    kind = "ready-made features" if has_features else "rendered scenes"
+    kind = "precomputed features" if has_features else "rendered scenes"
     if not (has_features or (data / "train").is_dir()) and photographs.find_captions(data):
         path, entries = photographs.read_folder(data)
         names += sorted({str(image.split) for image in entries} - {"train"})

@@ -97,7 +97,7 @@ def write_gallery(
 ) -> None:
     """Writes images, features, boxes and `gallery.json` of a split atomically.
 
-    `data` holds ready-made features, `photographs` one photograph for each image; without
+    `data` holds precomputed features, `photographs` one photograph for each image; without
     photographs, region boxes are drawn. `count` limits the images, from the first.
 
     Raises:
@@ -105,7 +105,7 @@ def write_gallery(
         ValueError: the numbers of photographs and images differ.
         OSError: a photograph cannot be read.
     """
-    assert isinstance(data.features, np.ndarray)  # ready-made features are an array
+    assert isinstance(data.features, np.ndarray)  # precomputed features are an array
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:
@@ -148,7 +148,7 @@ def _draw_boxes(row: int, boxes: np.ndarray | None) -> Image.Image:
 @exit_on_error()
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and writes the gallery."""
-    description = "Turn ready-made features of regions into a pack's gallery."
+    description = "Turn precomputed features of regions into a pack's gallery."
     parser = argparse.ArgumentParser("python -m polyview region-gallery", description=description)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of features and captions")

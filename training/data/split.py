@@ -35,7 +35,7 @@ class VisibleObjects:
 
 @dataclass(frozen=True)
 class Split:
-    """Captioned images: rendered scenes, photographs, ready-made features, a pack's gallery.
+    """Captioned images: rendered scenes, photographs, precomputed features, a pack's gallery.
 
     Attributes:
         captions: N_txt texts, grouped by image.
@@ -142,7 +142,7 @@ class Split:
     def require_images(self) -> None:
         """Raises ValueError if there are no images to train an image encoder on."""
         if not len(self.images):
-            reason = "holds ready-made features, so no image encoder can be trained"
+            reason = "holds precomputed features, so no image encoder can be trained"
             advice = "set backbone_frozen=true, or name a folder with images"
             raise ValueError(f"{self.folder.parent} {reason}; {advice}")
 

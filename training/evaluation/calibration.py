@@ -260,7 +260,7 @@ def calibrate_pack(
         entries = {name: replace(info.methods[name], **new) for name, new in changes.items()}
         file = info.image_encoder.file
         tensors = (features[name] for name in records if runtime.image_encoder_of(name) == file)
-        if refit and isinstance(images := next(tensors, None), Tensor):  # not ready-made features
+        if refit and isinstance(images := next(tensors, None), Tensor):  # not precomputed features
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods={**info.methods, **entries}))
     if rows:

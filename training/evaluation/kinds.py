@@ -111,11 +111,11 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
 def foil_metrics(
     runtime: Runtime, name: str, images: Views, foils: Sequence[Foil]
 ) -> dict[str, float]:
-    """Measures how often the true caption of a foil scores above the false one; ties count half.
+    """Measures how often the true caption of a pair scores above its foil; ties count half.
 
     `images` are a method's views of the N_img images to which the foils belong. Returns for each
-    of `KINDS` the percentage `foil_KIND`, the number of pairs `foil_KIND_pairs`, and
-    `foil_KIND_margin`, half the 95 % interval in percent by the normal approximation.
+    kind that occurs the percentage `foil_KIND`, the number of pairs `foil_KIND_pairs`, and
+    `foil_KIND_margin`, half the width of the 95 % interval by the normal approximation.
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
     image_of = np.tile([foil.image for foil in foils], 2)

@@ -52,13 +52,13 @@ def features_by_method(
 def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.ndarray:
     """Encodes all images, or all frames of clips, into features (N_img, N, d) with ONNX.
 
-    The encoder is that of `method`. A pack without an image encoder uses the ready-made features of
-    the data. Raises ValueError if data and pack differ in kind (images or features) or in width.
+    The encoder is that of `method`. A pack without an image encoder uses the precomputed features
+    of the data. Raises ValueError if data and pack differ in kind (images or features) or in width.
     """
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
-            requirement = f"ready-made features of width {dim}"
+            requirement = f"precomputed features of width {dim}"
             advice = "name a folder of features (training/data/precomputed.py)"
             raise ValueError(f"{source} holds images, but the pack reads {requirement}; {advice}")
         if (width := data.features.shape[2]) != dim:
@@ -68,7 +68,7 @@ def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.nd
         return data.features[:]
     total = len(data.images)
     if not total:
-        reason = f"{source} holds ready-made features, but the pack reads images"
+        reason = f"{source} holds precomputed features, but the pack reads images"
         raise ValueError(f"{reason}; name a folder of images")
     batches = []
     for start in tqdm(range(0, total, IMAGE_BATCH_SIZE), desc="images", mininterval=1):

@@ -244,7 +244,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_lines(kind: type[Settings]) -> list[str]:
-    """Lists the recipes of a settings class, each with the first sentence of its comment."""
+    """Lists the recipes of a settings class, each with the first clause of its comment."""
     lines = []
     for name in recipe_names():
         if _read(name).keys() <= kind.model_fields.keys():

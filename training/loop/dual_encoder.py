@@ -21,7 +21,7 @@ TEXT_BATCH_SIZE = 128
 class DualEncoder(nn.Module):
     """A method with its two encoders.
 
-    `summaries` states for images and for texts whether the first feature is a summary ([CLS]),
+    `has_summary` states for images and for texts whether the first feature is a summary ([CLS]),
     which size augmentation never drops. Without `image_encoder` the inputs are image features.
     """
 
@@ -31,11 +31,11 @@ class DualEncoder(nn.Module):
         text_encoder: TextEncoder,
         config: TrainConfig,
         image_encoder: ImageEncoder | None = None,
-        summaries: tuple[bool, bool] = (False, False),
+        has_summary: tuple[bool, bool] = (False, False),
     ) -> None:
         super().__init__()
         self.method, self.text_encoder, self.image_encoder = method, text_encoder, image_encoder
-        self.config, self.summaries = config, summaries
+        self.config, self.has_summary = config, has_summary
 
     def train(self, mode: bool = True) -> DualEncoder:
         """Sets the mode; batch norms of the image encoder stay in eval mode."""
@@ -62,8 +62,8 @@ class DualEncoder(nn.Module):
         if self.training:
             features = F.dropout(features, self.config.feature_dropout)
             mask, word_mask = (
-                drop_elements(elements, self.config.size_augmentation, keep_first=summary)
-                for elements, summary in zip((mask, word_mask), self.summaries, strict=True)
+                drop_elements(elements, self.config.size_augmentation, keep_first=keeps)
+                for elements, keeps in zip((mask, word_mask), self.has_summary, strict=True)
             )
         views = self.method.encode_image(features, mask)
         return views[rows], self.method.encode_text(words, word_mask)

@@ -136,7 +136,7 @@ class Loop(ABC, Generic[C, B]):
 
     @abstractmethod
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Returns the weights to save after the best epoch, and their metadata."""
+        """Returns the weights to save after a new best epoch, and their metadata."""
 
     def is_better(self, metrics: dict[str, float]) -> bool:
         """Returns whether an epoch's metrics are the best so far."""

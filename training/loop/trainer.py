@@ -73,15 +73,15 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.objective = build_objective(config.method, config.objective)
         dims = self.image_dim, self.texts.encoder.dim
         method = models.build(config.method, *dims, config.arguments)
-        summaries = summary, self.texts.summary_token
-        refuse_without_summary(config.method, method, *summaries)
+        has_summary = summary, self.texts.summary_token
+        refuse_without_summary(config.method, method, *has_summary)
         _refuse_idle_text(config, method)
         if config.projection_init == "xavier":
             for name, module in method.named_modules():
                 if isinstance(module, FeatureProjection) and name.startswith("project_image"):
                     nn.init.xavier_uniform_(module.linear.weight)
                     nn.init.zeros_(module.linear.bias)
-        model = DualEncoder(method, self.texts.encoder, config, self.encoder, summaries)
+        model = DualEncoder(method, self.texts.encoder, config, self.encoder, has_summary)
         self.model = model.to(self.device)
         if config.init:
             sha256 = self.backbone.get("sha256", "")
@@ -172,7 +172,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tokenizer = self.out / TOKENIZER  # written with each checkpoint
+        tokenizer = self.out / TOKENIZER  # belongs to the best weights
         atomic_write(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
             "kind": "run",
@@ -280,7 +280,7 @@ def run_views(
     split = drop_damaged(open_split(data or Path(config.data), name), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
     if bool(len(split.images)) != reads_images:
-        kinds = ("images", "ready-made features")[:: 1 if reads_images else -1]
+        kinds = ("images", "precomputed features")[:: 1 if reads_images else -1]
         reason = f"{folder} was trained on {kinds[0]}, and {data} holds {kinds[1]}"
         raise ValueError(f"{reason}; name other --data")
     if not reads_images and (width := split.features.shape[2]) != description.image_dim:

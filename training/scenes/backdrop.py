@@ -50,7 +50,7 @@ def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     scene = np.where(alpha == GLOW, colors, colors * light)
     scene = np.where(alpha > 0, scene, np.asarray(sky))
     if weather == "fog":
-        scene = _veil(scene, _color(time, "fog"), horizon, rng)
+        scene = _add_fog(scene, _color(time, "fog"), horizon, rng)
     return Image.fromarray(scene.clip(0, 255).astype(np.uint8))
 
 
@@ -110,7 +110,7 @@ def _draw_lights(image: Image.Image, time: str, horizon: int, rng: np.random.Gen
         draw.circle((x + shift, y), radius * 0.9, fill=sky)
 
 
-def _veil(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
+def _add_fog(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
     """Adds fog, which is densest at the horizon."""
     rows = np.abs(np.arange(SIZE, dtype=np.float32) - horizon) / SIZE
     share = (0.82 - 0.75 * rows).clip(0.38, 0.82)[:, None, None]

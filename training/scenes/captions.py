@@ -167,7 +167,7 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     """Writes a caption for each view: animal, things, relation, setting, counting.
 
     The scene must have an animal, two other classes, a group of several objects and two single
-    objects, as all sampled scenes do. `rng` determines the words.
+    objects, as all sampled scenes do. `rng` draws the objects, details and words.
     """
     groups = object_groups(scene)
     animals = [group for group in groups if group.kind.group == "animals"]

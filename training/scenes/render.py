@@ -105,9 +105,9 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
 
 
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
-    """Renders a layout's objects and their shadows on a background, from back to front.
+    """Paints a layout's objects and their shadows on `canvas` in place, from back to front.
 
-    Returns instances (SIZE, SIZE), 0 for the background and i + 1 for placement i, and the outline
+    Returns a map (SIZE, SIZE) with 0 for the background and i + 1 for placement i; and the extent
     of each placement.
     """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)

@@ -79,7 +79,7 @@ def test_rankings_are_equal(rule: str, points: Points, monkeypatch: pytest.Monke
     np.testing.assert_allclose(scores, local.scores(query)[1], atol=1e-6)
     chosen = [7, 3, 24]
     torch.testing.assert_close(distant.views(chosen).embeddings, items[chosen])
-    monkeypatch.setattr(qdrant, "READ_UP_TO", 29)
+    monkeypatch.setattr(qdrant, "MAX_READ_IMAGES", 29)
     with pytest.raises(QdrantError, match="the views of 30 images, but at most 29"):
         distant.scores(query)
     if method.row_search:

@@ -269,7 +269,7 @@ def test_every_layout_of_clips_is_read(layout: str, tmp_path: Path) -> None:
         assert data.limit_captions(0) is data
     with pytest.raises(FileNotFoundError, match='no clips of the split "moon"'):
         open_split(folder, "moon")
-    assert next(iter(summary(folder))).endswith("ready-made features")
+    assert next(iter(summary(folder))).endswith("precomputed features")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_an_interrupted_and_extended_run_equals_a_longer_one(
     assert refusal("--out", "none").startswith("choose a recipe, for example --recipe")
     new = ("--recipe", "recipe.toml", "--out", "new", "--set")
     assert "feature_copies=2 crops photographs, and data holds" in refusal(*new, "feature_copies=2")
-    assert "data holds ready-made features, so no" in refusal(*new, "backbone_frozen=false")
+    assert "data holds precomputed features, so no" in refusal(*new, "backbone_frozen=false")
 
 
 @pytest.mark.usefixtures("world")

@@ -51,7 +51,7 @@ def test_evaluating_a_run(world: Path, tmp_path: Path, capsys: pytest.CaptureFix
     for arguments, sentence in (
         ((*run, "--views"), "--views measures packs; export the run"),
         (("--run", f"{world}/backbone"), "holds an image encoder; name the run of a method"),
-        (("--run", same, "--split", "val"), "was trained on another image encoder"),
+        (("--run", same, "--split", "val"), "was trained with a different image encoder"),
     ):
         with pytest.raises(SystemExit, match=sentence):
             evaluate.main(list(arguments))

@@ -142,7 +142,7 @@ def test_the_best_weights_are_saved_with_metadata(tmp_path: Path) -> None:
     plan = config("vsepp", epochs=5, validate_every=2, batch_size=120)
     trainer = Trainer(plan, replace(TRAIN, summary_token=True), VAL, tmp_path)
     best = trainer.fit()
-    assert trainer.model.summaries == (True, False)
+    assert trainer.model.has_summary == (True, False)
     tensors, about = load_tensors(tmp_path / "best.safetensors")
     assert about["metrics"]["val"] == best
     assert {name.split(".")[0] for name in tensors} == {"method", "text_encoder"}
