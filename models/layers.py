@@ -106,7 +106,7 @@ class FeatureProjection(nn.Module):
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """Builds the linear map from text features to the joint space, as VSE-infinity does for BERT.
 
-    Returns the identity if both widths are equal, unless `always` (VSE-infinity with a GRU).
+    Returns the identity, as VSE-infinity with a GRU, if both widths are equal; not with `always`.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()

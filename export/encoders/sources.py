@@ -134,7 +134,7 @@ def _locate(source: str | Path) -> _Source:
     try:
         folder = find_folder(name) or fetch_matching(name, ENCODER_FILES)
     except HubError as error:
-        raise ValueError(f"{name} is no folder, and not available on the Hub: {error}") from error
+        raise ValueError(f"{name} is not a folder; on the Hub: {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         reason = f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json"
         raise FileNotFoundError(f"{reason}; name a run, a pack or a Hugging Face model")

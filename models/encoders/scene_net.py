@@ -51,7 +51,7 @@ class SceneNet(ImageEncoder):
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks) + 1:
-            raise ValueError(f"{len(blocks)} blocks need one more width, not {len(widths)} widths")
+            raise ValueError(f"widths must have {len(blocks) + 1} values, not {len(widths)}")
         self.parts = parts
         self.dim = widths[-1] * (math.prod(parts) if parts else 1)
         self.stride = _STEM_STRIDE * 2 ** len(blocks)

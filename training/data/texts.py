@@ -240,8 +240,8 @@ def build_tokenizer(
 ) -> Tokenizer:
     """Builds a lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
 
-    Words with a count below `min_count` become [UNK]. Words are in descending order of count,
-    then in alphabetical order. `marks` puts each text between <start> and <end>, the last ids.
+    Words with a count below `min_count` become [UNK]; the ids of the others are in descending order
+    of count, then alphabetical. `marks` puts each text between <start> and <end>, the last ids.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     splitters = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]
