@@ -29,7 +29,7 @@ def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
     if method not in METHODS:
         raise ValueError(unknown_name_message("method", method, OBJECTIVES))
     if method not in OBJECTIVES:
-        advice = "use precomputed weights (for CLIP: python -m polyview clip)"
+        advice = "use published weights (for CLIP: python -m polyview clip)"
         reason = f'method "{method}" has no objective, so it cannot be trained'
         raise ValueError(f"{reason}: {advice}, or add one in training/objectives/")
     return check(OBJECTIVES[method], arguments, "objective")

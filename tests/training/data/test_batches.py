@@ -138,7 +138,7 @@ def test_summaries_are_never_dropped(summaries: tuple[bool, bool], data: Split) 
     method, words = models.build("vsepp", DIM, 8, {"embed_dim": 8}), BiGRUTextEncoder(20, 6, 8)
     encode_image, encode_text = Mock(wraps=method.encode_image), Mock(wraps=method.encode_text)
     method.encode_image, method.encode_text = encode_image, encode_text  # type: ignore[method-assign]
-    pair = DualEncoder(method, words, TrainConfig(size_augmentation=0.9), summaries=summaries)
+    pair = DualEncoder(method, words, TrainConfig(size_augmentation=0.9), has_summary=summaries)
     (batch,) = batches(data, table_of(data), 30, (0, 0))
     pair(batch.features, batch.mask, batch.rows, batch.ids, batch.lengths)
     masks = [encode.call_args.args[1] for encode in (encode_image, encode_text)]
