@@ -85,9 +85,9 @@ export async function upload(files) {
 /** Switches to another collection and keeps the query, except for an example of the previous collection. */
 function use(pack, collection) {
   dialog().close();
+  const q = examples.includes(state().q) ? "" : state().q;
   const nothing = { method: "", methods: [], image: null, view: null, words: null, inspect: "" };
-  const { q } = state();
-  go({ pack, collection, q: examples.includes(q) ? "" : q, ...nothing, like: null, more: [], less: [], filters: [] });
+  go({ pack, collection, q, ...nothing, like: null, more: [], less: [], filters: [] });
 }
 
 function images(packs, collections, current) {
@@ -96,9 +96,7 @@ function images(packs, collections, current) {
     const about = pack ? `${pack.description.split(". ")[0].replace(/\.$/, "")}.` : "A folder on this machine.";
     const facts = [`${pictures.toLocaleString("en")} images`, pack?.licence, pack && size(pack.bytes)];
     const image = api.imageUrl({ ...state(), pack: "", collection: key }, 0);
-    return el(
-      "button.card",
-      { type: "button", "aria-pressed": String(key === current), onclick: () => use("", key) },
+    return el("button.card", { type: "button", "aria-pressed": String(key === current), onclick: () => use("", key) },
       el("img", { alt: "", loading: "lazy", src: image, onerror: (event) => event.target.remove() }),
       el("span", {}, el("b", {}, title), el("span", {}, about), el("small", {}, facts.filter(Boolean).join(" · "))),
     );
@@ -123,9 +121,7 @@ function ownImages({ private: near }) {
     event.stopPropagation();
     upload([...event.dataTransfer.files]);
   };
-  const zone = el(
-    "div.drop",
-    { ondragover: over(true), ondragleave: over(false), ondrop: drop },
+  const zone = el("div.drop", { ondragover: over(true), ondragleave: over(false), ondrop: drop },
     el("p", {}, "Drop images or clips here, or"),
     button("Choose files", () => files.click()),
     button("Choose a folder", () => folder.click()),

@@ -147,12 +147,10 @@ class Compare {
     const best = Math.min(...ranks);
     const sections = columns.map((column, c) => this.#column(column, c, ranks[c] === best && best < Infinity));
     this.columns.replaceChildren(...sections);
-    const jump = (column, c) =>
-      button(
-        `${column.title} ${column.best_true_rank ?? ""}`,
-        () => sections[c].scrollIntoView({ block: "nearest", inline: "start" }),
-        "button.chip",
-      );
+    const jump = (column, c) => {
+      const show = () => sections[c].scrollIntoView({ block: "nearest", inline: "start" });
+      return button(`${column.title} ${column.best_true_rank ?? ""}`, show, "button.chip");
+    };
     this.jump.replaceChildren(...columns.map(jump));
     const next = DEPTHS[this.depth + 1];
     this.more.hidden = !next || columns.every((column) => column.hits.length < DEPTHS[this.depth]);
@@ -163,6 +161,7 @@ class Compare {
   #column(column, c, best) {
     const { truth, k, columns, only_found: found } = this.answer;
     const left = columns[c - 1]?.title ?? "";
+    const right = rightAt(column);
     const alone = new Set(found[column.method].map((place) => place.image_id));
     const about = [column.paper || "averaged scores"];
     if (truth) about.push(`${column.right_in_list} of ${truth.image_ids.length} right images in the first ${k}`);
@@ -170,18 +169,16 @@ class Compare {
     about.push(`${column.ms} ms`);
     const drop = () => this.#change((all) => all.filter((key) => key !== column.method));
     const only = `Only ${column.title} lists ${truth ? "these right images" : "these images"}`;
-    const head = el(
-      "header",
-      { title: about.join("\n") },
+    const head = el("header", { title: about.join("\n") },
       el("h2", {}, column.title),
-      el(`span.at${best ? ".best" : ""}`, {}, rightAt(column), best && el("span", { "aria-hidden": "true" }, " ★")),
+      right && el(`span.at${best ? ".best" : ""}`, {}, right, best && el("span", { "aria-hidden": "true" }, " ★")),
       alone.size > 0 && el("span.alone", { title: only }, `${alone.size} only here`),
       columns.length > COLUMNS[0] && icon(`Remove ${column.title}`, "×", drop),
     );
     const tiles = column.hits.map((hit) => ({ hit, element: this.#tile(column, hit, left, alone.has(hit.image_id)) }));
     this.tiles.set(column.method, tiles);
     const body = el("div.tiles", {}, ...tiles.map(({ element }) => element));
-    const label = `${column.title} ${rightAt(column)}`;
+    const label = `${column.title} ${right}`;
     return el("section.column", { "aria-label": label, "data-method": column.method }, head, body);
   }
 
@@ -191,16 +188,15 @@ class Compare {
     const label = [`${hit.rank}: ${caption}`, hit.right && "right", words, only && `only ${column.title} lists it`];
     const moment = hit.seconds === undefined || hit.seconds === null ? "" : clock(hit.seconds);
     const badge = [moment, only && "only here"].filter(Boolean).join(" · ");
-    const tile = el(
-      "button.tile",
-      {
-        type: "button",
-        "aria-label": label.filter(Boolean).join("; "),
-        "aria-pressed": "false",
-        "data-image": hit.image_id,
-        title: `${caption}\nscore ${hit.score.toFixed(3)}${words ? `\n${words}` : ""}`,
-        onclick: () => go({ image: hit.image_id, view: null }),
-      },
+    const properties = {
+      type: "button",
+      "aria-label": label.filter(Boolean).join("; "),
+      "aria-pressed": "false",
+      "data-image": hit.image_id,
+      title: `${caption}\nscore ${hit.score.toFixed(3)}${words ? `\n${words}` : ""}`,
+      onclick: () => go({ image: hit.image_id, view: null }),
+    };
+    const tile = el("button.tile", properties,
       el("img", { alt: "", loading: "lazy", draggable: false, src: api.imageUrl(state(), hit.image_id) }),
       el("span.rank", {}, String(hit.rank), sign && el("span.move", { "data-way": sign[0] }, ` ${sign}`)),
       badge && el("span.badge", {}, badge),
@@ -371,9 +367,7 @@ class Compare {
         const rank = ranks[id]?.[c];
         const image = el("img", { alt: "", src: api.imageUrl(now, id) });
         const inspect = () => go({ method: column.method.split("/").pop(), inspect: "views", view: null });
-        const element = el(
-          "button.map",
-          { type: "button", onclick: inspect },
+        const element = el("button.map", { type: "button", onclick: inspect },
           el("span.stage", { style: `--ratio: ${ratio}` }, image),
           el("b", {}, column.title),
           el("span", {}, rank ? `rank ${rank}` : `not in the first ${k}`),

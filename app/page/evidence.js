@@ -12,7 +12,7 @@
 /** Colours of up to four words; distinguishable with any colour vision. */
 export const COLOURS = ["#f59f00", "#2563eb", "#d6336c", "#2f9e44"];
 
-/** Views that are listed at most; a method of which each cell is a view has more. */
+/** The maximum number of listed views; a method with a view for each cell has more. */
 export const MAX_VIEWS = 16;
 
 const CONTOUR = 0.38;

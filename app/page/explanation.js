@@ -19,7 +19,7 @@ const FUNCTION_WORDS = new Set(
 /** Returns whether a word is a function word. @param {string} word */
 export const isFunctionWord = (word) => FUNCTION_WORDS.has(word.toLowerCase());
 
-/** A number with a fixed count of decimal digits and a minus sign; no sign before 0. @param {number} value @param {number} [digits] */
+/** Formats a number with a fixed count of decimal digits and "−" for minus; 0 has no sign. @param {number} value @param {number} [digits] */
 export const decimal = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 
 /** The chosen words after a click on a word. @param {number[]} chosen @param {number} word @returns {number[]} */
@@ -85,7 +85,7 @@ export class Explanation {
     if (score === undefined) return "";
     const known = words.filter((word) => word in sums);
     const rest = score - known.reduce((total, word) => total + sums[word], 0);
-    const within = rest > -0.005 && known.every((word) => sums[word] > -0.005); // 0.38 is not a part of 0.37
+    const within = rest > -0.005 && known.every((word) => sums[word] > -0.005); // not "0.38 of the score 0.37"
     const parts = known.map((word) => `"${this.words[word]}" contributes ${decimal(sums[word])}`).join("; ");
     return parts && `${parts}${within ? " of the score" : "; the whole score is"} ${decimal(score)}`;
   }

@@ -85,8 +85,8 @@ class Explore {
       q = query;
       break;
     }
-    const typing = /** @type {any} */ (document.getElementById("query")).value;
-    if (q && !typing) go({ q }, { replace: true });
+    const typed = /** @type {any} */ (document.getElementById("query")).value;
+    if (q && !typed && now === state()) go({ q }, { replace: true });
   }
 
   async #ask(now) {

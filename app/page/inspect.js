@@ -43,11 +43,10 @@ export class Inspect {
     const method = now.by || methodOf(now);
     const key = JSON.stringify([now.image, method, now.q, now.like, now.upload, now.pack, now.collection]);
     if (key !== this.key) {
-      const open = this.dialog.open;
       Object.assign(this, { key, method, settings: [], split: null, views: null, explanation: null });
       this.weights = Array(this.context.info.methods[method]?.views ?? 1).fill(1);
       this.#build(now);
-      if (!open) this.dialog.showModal();
+      if (!this.dialog.open) this.dialog.showModal();
       this.dialog.toggleAttribute("data-loading", !this.#hit || this.#isClip); // the layout is not yet known
       await this.#load(now);
       return;
@@ -108,6 +107,7 @@ export class Inspect {
       el("header", {}, title, this.tabs, choose, close),
       el("div.body", {}, left, this.side),
     );
+    this.#draw();
   }
 
   #shape(width, height) {
@@ -143,8 +143,6 @@ export class Inspect {
   }
 
   #draw() {
-    if (!this.views) return;
-    this.dialog.removeAttribute("data-loading");
     const now = state();
     const tab = now.inspect in TABS ? now.inspect : "words";
     for (const each of this.tabs.children) {
@@ -152,7 +150,10 @@ export class Inspect {
       each.tabIndex = each.dataset.tab === tab ? 0 : -1;
     }
     this.side.setAttribute("aria-labelledby", `tab-${tab}`);
-    this.caption.textContent = this.image.alt = captionOf(this.#hit ?? this.views, now.q);
+    const about = this.#hit ?? this.views;
+    if (about) this.caption.textContent = this.image.alt = captionOf(about, now.q);
+    if (!this.views) return; // not loaded yet
+    this.dialog.removeAttribute("data-loading");
     const play = () => this.clip.replaceChildren(clipPlayer(now, { ...this.views, ...this.#hit }));
     if (this.#isClip && !this.clip.firstChild) this.clip.append(button("▶ Play the clip", play));
     const scrolled = this.side.dataset.tab === tab ? this.side.scrollTop : 0;
@@ -312,8 +313,9 @@ export class Inspect {
 
   #drawSmall(canvas, view) {
     const { image, views } = this;
+    if (!image.naturalWidth) return; // the image could not be loaded
     canvas.width = SMALL;
-    canvas.height = Math.max(40, Math.round((SMALL * image.naturalHeight) / (image.naturalWidth || 1)));
+    canvas.height = Math.max(40, Math.round((SMALL * image.naturalHeight) / image.naturalWidth));
     const maps = this.perView ? this.#viewMaps(view) : [];
     const attention = attentionOf(views, view);
     if (views.sheet) {
@@ -389,9 +391,7 @@ export class Inspect {
     }
     const moved = ({ rank, before }) => (before === rank ? "same" : `${before > rank ? "▲" : "▼"} from ${before}`);
     const tile = (hit) =>
-      el(
-        "button.view",
-        { type: "button", onclick: () => go({ image: hit.image_id }) },
+      el("button.view", { type: "button", onclick: () => go({ image: hit.image_id }) },
         el("img", { src: api.imageUrl(now, hit.image_id), alt: captionOf(hit, now.q) }),
         el("span", {}, `${hit.rank} `, el("small", {}, moved(hit))),
       );
@@ -413,7 +413,7 @@ export class Inspect {
       const item = describeArray(array, similarity.length);
       if (item.kind === "matrix") return section(item.title, item.meaning, heatmap(item));
       if (item.kind === "curve") return section(item.title, item.meaning, curves(item));
-      return section(item.title, item.meaning, el("p.figure", {}, Number(item.values).toFixed(4)));
+      return section(item.title, item.meaning, el("p.figure", {}, decimal(Number(item.values), 4)));
     });
     const matrix = (title, meaning, values, rows, columns, limits = null) =>
       figures.push(section(title, meaning, heatmap({ title, values, rows, columns, limits })));
@@ -466,7 +466,7 @@ export class Inspect {
         return;
       }
       const { in_use: used, views, similarity, wins, images, captions } = answer;
-      const cosine = (similarity ?? null) === null ? "unknown" : similarity.toFixed(2);
+      const cosine = (similarity ?? null) === null ? "unknown" : decimal(similarity);
       const title = "Share of captions that each view wins";
       const columns = wins?.map((_, view) => `view ${view + 1}`);
       holder.replaceChildren(

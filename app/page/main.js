@@ -66,10 +66,12 @@ async function update(now, before) {
     return;
   }
   if (now !== state()) return; // a newer state exists
-  if (document.activeElement !== byId("query") || now.q !== before?.q) byId("query").value = now.q;
+  const query = byId("query");
+  const typing = document.activeElement === query && (before ? now.q === before.q : query.value);
+  if (!typing) query.value = now.q;
   byId("method").value = methodOf(now);
   drawExample(now);
-  for (const anchor of document.querySelectorAll("[data-screen]")) {
+  for (const anchor of document.querySelectorAll("a[data-screen]")) {
     const screen = /** @type {HTMLElement} */ (anchor).dataset.screen ?? "";
     anchor.setAttribute("href", link({ ...now, screen, inspect: "" }));
     if (screen === now.screen) anchor.setAttribute("aria-current", "page");
@@ -205,13 +207,14 @@ addEventListener("drop", (event) => {
 });
 document.addEventListener("click", (event) => closeMenus(event.target));
 addEventListener("keydown", (event) => {
+  if (document.querySelector("dialog[open]")) return;
   const typing = /** @type {HTMLElement} */ (event.target).matches("input, select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
     if (!byId("query").checkVisibility()) go({ screen: "explore" });
     byId("query").focus();
     byId("query").select();
-  } else if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+  } else if (event.key === "Escape") {
     if (closeMenus() || typing) return;
     if (state().view !== null) go({ view: null }, { replace: true });
     else if (state().image !== null) go({ image: null });

@@ -28,9 +28,7 @@ class Mistakes {
     [this.head, this.list] = [el("div.bar"), el("ol.captions")];
     this.more = button("Show more", () => this.#ask(this.count + PAGE), "button.more", { hidden: true });
     this.message = el("section.message");
-    this.root = el(
-      "div.mistakes",
-      { hidden: true },
+    this.root = el("div.mistakes", { hidden: true },
       el("div", {}, this.cells, el("details.figures", { open: innerWidth >= 760 }, ...figures)),
       el("section", { "aria-label": "Captions" }, this.head, this.list, this.more),
     );
@@ -71,7 +69,7 @@ class Mistakes {
       const [value, max] = (progress.match(/\d[\d,]*/g) ?? []).map((number) => Number(number.replaceAll(",", "")));
       const work = `First, every method ranks ${pictures.toLocaleString("en")} images for each caption, which takes a moment.`;
       const about = `This screen lists the captions that one method finds and another misses. ${work}`;
-      const bar = el("progress", { "aria-label": "Progress", max: max ?? 1, value: value ?? 0 });
+      const bar = el("progress", { "aria-label": "Progress", max, value });
       this.#explain("Comparing the methods", el("p", {}, about), bar, el("p.key", {}, `${progress} …`));
       setTimeout(() => question === this.question && this.#ask(count), ASK_AGAIN);
     } else {

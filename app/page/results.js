@@ -251,7 +251,7 @@ function trainings(curves, titles) {
   return fold("Training curves", grid("Training runs", head, curves.map(row)));
 }
 
-/** The ablations, with the paper's findings and ours. */
+/** The ablations, with the paper's findings. */
 function ablations(tables) {
   if (!tables.length) return null;
   const table = ({ title, paper, found, columns, rows, note, hardware, seeds, command }) => {

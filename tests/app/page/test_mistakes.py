@@ -119,6 +119,7 @@ def test_captions_open_in_compare_images_in_inspect(new_tab: NewTab, bundled: Se
     expect(page.locator("#inspect").get_by_label("Method", exact=True)).to_have_value("vse_infty")
     assert f"image={first['first_b']}" in page.url
     expect(page.locator("#inspect .word").first).to_be_visible()
+    page.keyboard.press("/")  # does not leave the screen below the dialog
     page.keyboard.press("Escape")
     expect(page.locator("#inspect")).not_to_be_visible()
     expect(page.locator(".captions li").first).to_be_visible()
