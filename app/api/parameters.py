@@ -60,9 +60,7 @@ _QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
 _EITHER = "an image of the collection, by its id or its file"
 _WEIGHT = "weight of the query image in a query with words"
 _DEPTH = "a method finds a caption if a correct image ranks within k"
-_CELL = (
-    "captions found by a only, b only, both, neither, or all; labels: captions with label errors"
-)
+_CELL = "captions found by a only, b only, both, neither, or all; labels: doubtful labels"
 _ORDER = "gap: by the ratio of the ranks by a and b; a, b: by the rank by a or b; caption: by index"
 _TABLE = "CSV with the columns query, image, kind, as a data URI; over HTTP the body"
 

@@ -94,9 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "a bundled name, a preset such as tinyclip, a folder, or a Hub id (default: by gallery)"
     parser.add_argument("--pack", help=text)
     parser.add_argument("--method", help="a method, or several joined by + (default: the best)")
-    parser.add_argument(
-        "-k", type=int, default=10, help="number of images, 1 to 1,000 (default: 10)"
-    )
+    parser.add_argument("-k", type=int, default=10, help="number of hits, 1 to 1,000 (default: 10)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON")
     text = "print only paths, each followed by a NUL, for xargs -0"

@@ -140,9 +140,8 @@ def search_weighted(
     chunks = []
     for chunk_ids, views in gallery.chunks():
         query = query.to(views.embeddings.device)
-        pair = (
-            method.score(v, query)[:, 0] for v in (method.apply_view_weights(views, lens), views)
-        )
+        weighted_views = method.apply_view_weights(views, lens)
+        pair = (method.score(v, query)[:, 0] for v in (weighted_views, views))
         chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens

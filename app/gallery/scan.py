@@ -327,7 +327,8 @@ def _delete_old_archives(folder: Path) -> None:
     for path in folder.iterdir():
         with suppress(OSError):
             if path.is_dir() and time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
-                shutil.rmtree(path)
+                # renamed first: if the process is killed, no partial archive keeps the name
+                shutil.rmtree(path.rename(folder / f".{path.name}.old"))
 
 
 def _image_entries(

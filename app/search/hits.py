@@ -25,7 +25,7 @@ class Hit(BaseModel):
     image_id: int  # the id in the collection; for frames of clips, see `Clips.image`
     file: str = ""  # the path relative to the collection
     score: float  # the method's score, higher is better
-    view: int | None = None  # the winning image view; None if methods or terms have different ones
+    view: int | None = None  # the view that wins for every term; None without one, or for ensembles
     rank: int  # 1 for the best
     seconds: float | None = None  # the time of the frame in its clip; None for a still image
     frame: int | None = None  # the index of the frame in its clip; None for a still image
