@@ -96,7 +96,7 @@ def test_another_collection_keeps_the_query_but_not_the_example(tab: Tab) -> Non
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     tab.ask("a panda")
     tab.page.locator("#collection").click()
-    menu.locator(".card", has_text="1,000 scenes").click()
+    menu.locator(".card", has_text="1,000 images").click()
     expect(tab.page.locator("#collection")).to_contain_text("Scenes · 1,000")
     expect(tab.page).to_have_url(re.compile("q=a\\+panda"))
     expect(query).to_have_value("a panda")
