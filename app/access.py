@@ -229,8 +229,7 @@ class RequestGuard:
             async with asyncio.timeout(BODY_SECONDS):
                 while has_more or size > limit:
                     if size > limit:
-                        advice = f"send at most {limit / 1e6:g} MB"
-                        raise Refusal(413, f"the body is too large; {advice}")
+                        raise Refusal(413, f"the body is too large; send up to {limit / 1e6:g} MB")
                     if self._body_bytes > MAX_BODIES_BYTES:
                         raise Refusal(503, "the app is busy; try again in a moment", 2)
                     message = await receive()

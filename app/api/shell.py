@@ -66,7 +66,8 @@ def _search(options: argparse.Namespace) -> int:
     else:
         for hit in results:
             time = "" if hit.seconds is None else f"\tat {hit.seconds:.1f} s"
-            print(f"{hit.score:.3f}\t{_printable(hit.path)}{time}")
+            path = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(hit.path))
+            print(f"{hit.score:.3f}\t{path}{time}")
     sys.stdout.flush()
     for entry in results.unknown:
         status = f"read as “{entry.read_as}”" if entry.read_as else "unknown to this pack"
@@ -74,11 +75,6 @@ def _search(options: argparse.Namespace) -> int:
     if results.matches is False:
         print("polyview: no image matches; these are the closest", file=sys.stderr)
     return 1 if results.matches is False or not results else 0
-
-
-def _printable(path: Path) -> str:
-    """Returns a path as printable text on one line."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(path))
 
 
 def _parser() -> argparse.ArgumentParser:
