@@ -18,7 +18,7 @@ from polyview.app.refusal import Refusal, read_json
 MAX_UNFETCHED = 300  # unfetched answers in the queue; the oldest are dropped
 MAX_UNFETCHED_PER_CLIENT = 12  # unfetched answers of one client
 UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
-_FETCH_SECONDS = 120.0  # time limit for dropping an answer
+_FETCH_SECONDS = 120.0  # time limit of the request that discards an answer
 _MAX_GARBAGE_BYTES = 100_000_000  # handled requests, which Gradio leaves in reference cycles
 
 _JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")

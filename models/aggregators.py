@@ -2,7 +2,7 @@
 
 Jiacheng Chen, Hexiang Hu, Hao Wu, Yuning Jiang, Changhu Wang: Learning the Best Pooling Strategy
 for Visual Semantic Embedding, CVPR 2021, section 3.1 and Table 1. The paper gives no equations. The
-architectures follow its parameter counts for D = 1,024, and the authors' code of the GCN (Kunpeng
+architectures follow its parameter counts for D = 1,024, and the code of the GCN's authors (Kunpeng
 Li, Yulun Zhang, Kai Li, Yuanyuan Li, Yun Fu: Visual Semantic Reasoning for Image-Text Matching,
 ICCV 2019):
 

@@ -6,9 +6,10 @@ Image-Text Matching, arXiv 2402.17237, 2025.
 Each side has m learnable view codes: each is the query of an attention over the features (Eqs.
 7-8), and the m results are concatenated (Eq. 9). With one code this is the paper's baseline of
 attention pooling, `BaseAttention`; `BaseSummary` is the other baseline, the projected [CLS] state.
-There is no release. The paper does not state the width of a view. As in its comparison with an
-ensemble, the default is 16 views of 64 dimensions, 1,024 in all, so features are projected to the
-width of a view before pooling, as in the baseline. Eq. (7) has no scale factor, so none is applied.
+The authors have not released code. The paper does not state the width of a view. As in its
+comparison with an ensemble, the default is 16 views of 64 dimensions, 1,024 in all, so features are
+projected to the width of a view before pooling, as in the baseline. Eq. (7) has no scale factor, so
+none is applied.
 """
 
 from __future__ import annotations

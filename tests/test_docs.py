@@ -118,7 +118,7 @@ def test_the_page_on_deployment_states_the_limits() -> None:
     page = " ".join((ROOT / "docs/deploy.md").read_text("utf-8").split())
     age, each = gradio_queue.UNFETCHED_SECONDS, gradio_queue.MAX_UNFETCHED_PER_CLIENT
     for limit in (
-        f"| {access.RATE:g} a second, after a pause a burst of {access.BURST:g} |",
+        f"| {access.RATE:g} per second, with bursts of up to {access.BURST:g} after idling |",
         f"| open requests per client | {access.MAX_OPEN} |",
         f"| waiting and running requests | {adapter.MAX_WAITING} |",
         f"| unfetched answers in Gradio's queue | {gradio_queue.MAX_UNFETCHED} |",

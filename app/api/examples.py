@@ -47,7 +47,7 @@ class ExampleFile(BaseModel):
 
 
 def examples(retriever: Retriever) -> Examples:
-    """Returns captions for which one method ranks best, example sentences, and a sum of terms."""
+    """Returns captions that only one method answers well, example sentences, and a sum of terms."""
     return Examples(
         curated=load_examples(retriever.info, retriever.collection),
         queries=choose_sentences(retriever, 6),

@@ -35,7 +35,7 @@ MAX_FOLDERS = 8  # open folders and archives
 MAX_RETRIEVERS = 6  # retrievers over collections other than uploads
 _OPENING_SECONDS = 2.0  # time that a request waits until a folder or archive is open
 _STOP_SECONDS = 1.0  # time that a request waits until reading stops
-_LAST_STEP = 10.0  # seconds to wait at exit until reading stops
+_EXIT_SECONDS = 10.0  # seconds to wait at exit until reading stops
 
 
 class _Opening(NamedTuple):
@@ -296,7 +296,7 @@ class AppState:
             indexes = [retriever.index for retriever in self._retrievers.values()]
             for index in indexes:
                 index.stop()
-        deadline = time.monotonic() + _LAST_STEP
+        deadline = time.monotonic() + _EXIT_SECONDS
         for index in indexes:
             index.join(max(0.0, deadline - time.monotonic()))
         with self._lock:

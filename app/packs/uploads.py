@@ -19,7 +19,7 @@ ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads together
 SPARE_BYTES = 500_000_000  # bytes that must stay free on the disk
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # seconds until an unused upload is deleted
-YOUNG_SECONDS = 600.0  # the same if there are `MAX_UPLOADS` and another upload begins
+YOUNG_SECONDS = 600.0  # seconds if there are `MAX_UPLOADS` and another upload begins
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Upload:
     files: list[tuple[Path, str]] = field(default_factory=list)  # paths and original names
     size: int = 0  # total bytes
     used: float = field(default_factory=time.monotonic)  # time of the last request for the upload
-    images: Collection | None = None  # the images that are read; None until reading starts
+    images: Collection | None = None  # the images of the files; None until reading starts
 
 
 class Uploads(dict[str, Upload]):

@@ -1,7 +1,7 @@
 """Searches and inspects one collection of images with one pack.
 
 The scores of terms and methods are combined, not their embeddings, because methods score views by
-different rules: for an image x, score(x) = sum over terms of weight * score(x, term).
+different rules. For an image x, score(x) = sum over terms of weight * score(x, term).
 """
 
 from __future__ import annotations

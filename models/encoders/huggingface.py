@@ -90,7 +90,7 @@ def _translate(settings: dict[str, Any], name: str) -> Preprocess:
     if not settings.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor makes images of several sizes; use another model")
     if settings.get("crop_pct") and shortest and not crops:
-        # ConvNeXT's processor, also used for ResNets, crops below 384 pixels and stretches above
+        # ConvNeXT's processor, also used for ResNets, crops below 384 pixels, otherwise stretches
         crops = shortest < 384
         crop = {"height": shortest, "width": shortest}
         height = width = shortest

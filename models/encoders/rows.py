@@ -6,9 +6,9 @@ Text-Based Decomposition, ICLR 2024. The state of the summary token t is a sum o
     x_L[t] = x_0[t] + sum_l (sum_i c[l, i] + b[l]) + sum_l mlp[l]
     c[l, i] = sum_h a[l, h, t, i] * v[l, h, i] @ W_O[l, h]
 
-where a is the attention of head h from t to token i, and v the value of i. With the deviation of
-the final layer norm held constant, norm and projection are linear, and the row of i is the
-projection of sum_l c[l, i]. The remainder is the embedding minus all rows: the token's own
+where a is the attention of head h from t to token i, and v the value of i. With the standard
+deviation of the final layer norm held constant, norm and projection are linear, and the row of i is
+the projection of sum_l c[l, i]. The remainder is the embedding minus all rows: the token's own
 embedding, MLPs, biases, [CLS], padding. The paper omits the first layers; the default includes all.
 
 SigLIP pools patches by the attention of one learned query. The output of this attention is split;

@@ -219,7 +219,7 @@ def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -
     with tqdm(total=len(images), desc=title, mininterval=1) as bar:
         for batch in prefetch(batches):
             bar.update(len(batch))
-            reasons += [image for image in batch if isinstance(image, str)]
+            reasons += [result for result in batch if isinstance(result, str)]
             if not reasons:
                 yield torch.from_numpy(preprocess.planes(np.stack(batch)))
     if reasons:

@@ -208,7 +208,7 @@ class Clips:
         self._width = widths[0]
         for path, width in zip(paths, widths, strict=True):
             if width != self._width:
-                expected = f"{paths[0]} has {self._width}; encode all frames alike"
+                expected = f"{paths[0]} has {self._width}; encode all clips with one encoder"
                 raise ValueError(f"{path} has features of width {width}, but {expected}")
         self.lengths = self._totals = np.array(counts, np.int64)
 

@@ -184,7 +184,7 @@ class TextSide:
 def _build_bigru(
     config: TextConfig, captions: list[str]
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """Builds a BiGRU and a tokenizer over the words of captions; also returns their metadata."""
+    """Returns a BiGRU, a tokenizer over the words of captions, and the BiGRU's metadata."""
     if config.arch != "bigru":
         requirement = "text.source: a Hugging Face folder or a Hub id"
         raise ValueError(f'text.arch "{config.arch}" needs {requirement}')

@@ -3,7 +3,7 @@
 A map scores how well each patch of an image matches a text, a direction t of the joint space:
 
 - *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); *last half*: the
-  contribution of the last half of the layers, because the paper cited there omits the first layers.
+  contribution of the last half of the layers, because its paper omits the first layers.
 - *patch cosine*: the cosine of t and the patch's last state, projected like the image's embedding.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
   It does not depend on the text.
@@ -46,7 +46,7 @@ MAX_CAPTIONS = 1000  # maximum number of captions with maps
 # the sign of each metric: 1 if higher is better, -1 if lower is better
 MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}
 ROWS = "exact rows"
-_TITLES = ("sentence points, %", "word points, %", "name alone points, %", "deletion", "insertion")
+_TITLES = ("sentence pointing, %", "word pointing, %", "name pointing, %", "deletion", "insertion")
 _BATCH_SIZE = 32  # texts
 
 
@@ -180,7 +180,7 @@ def measure_maps(
 
 
 def print_maps(rows: Rows, path: Path | None = None) -> None:
-    """Prints the metrics of `measure_maps` and the differences to the exact rows.
+    """Prints the metrics of `measure_maps` and the differences from the exact rows.
 
     With a path, also writes the metrics as CSV, one line for each map.
     """

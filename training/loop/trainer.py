@@ -120,7 +120,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             return read_features(split, self.config.backbone, self.extraction, copies)
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
-        """Returns optimizer groups, separate for each share of the base learning rate."""
+        """Returns optimizer groups, separate for each multiple of the base learning rate."""
         config = self.config
         shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}

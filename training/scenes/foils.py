@@ -1,7 +1,7 @@
 """Foils: pairs of a true caption of a scene and a slightly different false one.
 
 The kinds are those of SugarCrepe (Hsieh et al., NeurIPS 2023). The false caption *replaces* a
-detail by a detail that the scene lacks, *swaps* two details, so that the words stay the same, or
+detail with one that the scene lacks, *swaps* two details, so that the words stay the same, or
 *adds* a detail. The ground truth of the scene decides which caption is true. Foils have no
 negation, because captions of scenes have none. Words and sentences come from `sentences.toml`.
 """
@@ -115,7 +115,7 @@ def _draw_facts(
 def _change_counts(
     kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a fact and the fact with changed counts, equal if two swapped counts are equal."""
+    """Returns a true fact and a copy with changed counts, equal if the swapped counts are."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
         nearby_count = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))
