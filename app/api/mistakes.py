@@ -172,7 +172,7 @@ def _rank(
     if not from_collection:
         return rank()
     digest = hashlib.sha256(repr((retriever.info.checksum, specs, captions)).encode())
-    for ids, images in retriever.gallery(retriever.methods.best).chunks():
+    for ids, images in retriever.index.images[retriever.methods.best].chunks():
         digest.update(ids.tobytes() + images.embeddings.cpu().numpy().tobytes())
     stored = index.encoder.store.cached(digest.hexdigest(), specs, lambda _: rank().values())
     return {spec: stored[spec].astype(np.int32) for spec in specs}

@@ -56,7 +56,7 @@ def mean_similarity(batches: Iterable[Tensor]) -> float:
 
 def measure(retriever: Retriever, name: str) -> Collapse:
     """Measures a method on the searchable images; raises ValueError if there are none."""
-    gallery = retriever.gallery(name)
+    gallery = retriever.index.images[name]
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")
     ids, (count, _) = gallery.ids(), gallery.shape
@@ -99,13 +99,13 @@ def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tenso
 
 def measure_in_background(retriever: Retriever, name: str) -> Computation:
     """Starts measuring a method, once for each size of its gallery; returns the computation."""
-    key, failure = (name, len(retriever.gallery(name))), "the views could not be compared"
+    key, failure = (name, len(retriever.index.images[name])), "the views could not be compared"
     return retriever.computations.compute(key, lambda _: measure(retriever, name), failure)
 
 
 def is_collapsed(retriever: Retriever, name: str) -> bool:
     """Returns True if a method's views are nearly the same on a sample of images."""
-    gallery = retriever.gallery(name)
+    gallery = retriever.index.images[name]
     if gallery.shape is None or gallery.shape[0] == 1:
         return False
     key = ("sample", name, len(gallery))

@@ -136,7 +136,7 @@ def search_weighted(
     """
     method = retriever.methods.require_single(name)
     lens = torch.tensor(weights, dtype=torch.float32)
-    query, gallery = retriever.views(words, name), retriever.gallery(name)
+    query, gallery = retriever.views(words, name), retriever.index.images[name]
     chunks = []
     for chunk_ids, views in gallery.chunks():
         query = query.to(views.embeddings.device)

@@ -69,8 +69,8 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
 
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
     """Describes a method: paper, sizes, metrics, and how close its export is to the checkpoint."""
-    info = retriever.info
-    entry, method, gallery = info.methods[name], retriever.methods[name], retriever.gallery(name)
+    info, gallery = retriever.info, retriever.index.images[name]
+    entry, method = info.methods[name], retriever.methods[name]
     views, dim = gallery.shape or (None, None)
     return {
         "title": method.title,
@@ -198,7 +198,7 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     names = [name for name, method in info.methods.items() if method.image_encoder is None]
     if domain is None or not names:
         return None
-    ids = retriever.gallery(names[0]).ids()
+    ids = retriever.index.images[names[0]].ids()
     if len(ids) < _SAMPLE and not index.images_done.is_set():
         return None
     sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()

@@ -219,10 +219,6 @@ class Retriever:
                 return best_frames(self.index, self.runtime, ids, parts)
         return list(ids)
 
-    def gallery(self, name: str) -> Gallery:
-        """Returns a method's gallery of the images that are searchable so far."""
-        return self.index.images[name]
-
     def tokenize(self, text: str) -> Tokens:
         """Splits a text into tokens, after its unknown words are replaced."""
         return self.runtime.reader.read(self.reword(text))

@@ -37,7 +37,7 @@ def test_ranks_by_brute_force(many_retriever: Retriever, monkeypatch: pytest.Mon
     captions = load_captions(retriever)
     with torch.inference_mode():
         for name in retriever.methods:
-            gallery = retriever.gallery(name)
+            gallery = retriever.index.images[name]
             views = retriever.runtime.text_views([caption.text for caption in captions], name)
             matrices[name] = gallery.method.score(gallery.views(gallery.ids()), views).numpy()
     ranks = finished(retriever, captions, ["mv_vse+mvam"], "some")

@@ -73,7 +73,7 @@ def test_wins_are_counted_on_each_texts_own_image(name: str) -> None:
 @torch.inference_mode()
 def test_the_meter_of_a_gallery(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
     result = collapse.measure(many_retriever, "mv_vse")
-    images = many_retriever.gallery("mv_vse").views(range(IMAGES))
+    images = many_retriever.index.images["mv_vse"].views(range(IMAGES))
     texts, owners = zip(*many_retriever.collection.captions, strict=True)
     views = many_retriever.runtime.text_views(texts, "mv_vse")
     wins = loop_wins(many_retriever.methods["mv_vse"], images, views, owners)
@@ -132,8 +132,8 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
     results = search_weighted(many_retriever, TEXT, name, WEIGHTS[name], 7)
     method, query = many_retriever.methods[name], many_retriever.views(TEXT, name)
     alone = {}  # the scores of the images, computed one at a time
-    for image_id in many_retriever.gallery(name).ids().tolist():
-        views = many_retriever.gallery(name).views([image_id]).embeddings[0]
+    for image_id in many_retriever.index.images[name].ids().tolist():
+        views = many_retriever.index.images[name].views([image_id]).embeddings[0]
         pairs = zip(WEIGHTS[name], views, strict=True)
         rows = [weight * row for weight, row in pairs if weight or method.views_add_up]
         alone[image_id] = float(method.score(Views(torch.stack(rows)[None]), query))
@@ -147,7 +147,7 @@ def test_ranks_are_those_of_the_weighted_scores(many_retriever: Retriever, name:
     assert results.stayed == len(set(order[:7]) & set(before[:7]))
     assert results.searched == len(before)
     if name == "mv_vse":  # of two views that are left the better one wins, under its own number
-        images = many_retriever.gallery(name).views(order[:7])
+        images = many_retriever.index.images[name].views(order[:7])
         first, _, last = method.view_scores(images, query)[..., 0]
         assert [hit.view for hit in results.hits] == torch.where(first / 2 > last, 0, 2).tolist()
         assert {hit.view for hit in results.hits} == {0, 2}

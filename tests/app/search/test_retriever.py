@@ -93,7 +93,7 @@ def test_the_best_measured_methods_come_first(retriever: Retriever) -> None:
 def test_a_view_wins_where_all_terms_agree(many_retriever: Retriever) -> None:
     terms, method = parse("a + picture of a pink bar"), many_retriever.methods["pvse"]
     results = many_retriever.search(terms, "pvse", IMAGES)
-    images = many_retriever.gallery("pvse").views(range(IMAGES))
+    images = many_retriever.index.images["pvse"].views(range(IMAGES))
     expected = []
     for term in terms:
         scores = method.view_scores(images, many_retriever.views(term.words, "pvse"))
