@@ -30,7 +30,7 @@ def image(retriever: Retriever, image_id: p.ImageId, large: p.Large = False) -> 
         data = retriever.thumbnail(image_id).read_bytes()
         return answers.Blob(media_type="image/webp", data=data)
     file = io.BytesIO()
-    retriever.open(image_id).save(file, "WEBP", quality=90, method=2)
+    retriever.image(image_id).decode().save(file, "WEBP", quality=90, method=2)
     return answers.Blob(media_type="image/webp", data=file.getvalue())
 
 
@@ -88,7 +88,7 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     if (computation := retriever.computations.get(key)) is None:  # a check takes seconds
         captions = retriever.collection.captions
         pairs = choose_pairs([owner for _, owner in captions])
-        images = [retriever.open(image_id) for image_id in pairs]
+        images = [retriever.image(image_id).decode() for image_id in pairs]
         texts = [captions[row][0] for row in pairs.values()]
         steps = check_preprocessing(retriever.runtime, method, images, texts)
         check = answers.Check(method=method, pairs=len(pairs), steps=steps)

@@ -214,7 +214,7 @@ def draw(
             words = ", ".join(dict.fromkeys(filter(None, evidence.words)))
             raise ValueError(f'there is no word "{word[:80]}" in the query; choose one of {words}')
         cells = evidence.cells[0][..., matches].sum(axis=-1)
-    image = retriever.open(image_id)
+    image = retriever.image(image_id).decode()
     box = retriever.info.preprocess.visible_box(*image.size)
     image.thumbnail((SIDE, SIDE))
     return darken(image, cells, box)

@@ -262,10 +262,6 @@ class Retriever:
             hit.objects = list(image.objects)
         return hit
 
-    def open(self, image_id: int) -> Image.Image:
-        """Decodes an image of the collection."""
-        return self.image(image_id).decode()
-
     def thumbnail(self, image_id: int) -> Path:
         """Returns the path of an image's thumbnail; writes the thumbnail if it does not exist."""
         return self.image(image_id).thumbnail(self.index.encoder.thumbnails)

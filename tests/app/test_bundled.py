@@ -142,7 +142,7 @@ def test_packs_report_unfamiliar_images(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for i in range(4):
             pixels = random.integers(256, size=(64, 96, 3), dtype=np.uint8)
-            image = Image.fromarray(pixels) if name == "noise" else state.first.open(i)
+            image = Image.fromarray(pixels) if name == "noise" else state.first.image(i).decode()
             image.save(tmp_path / name / f"{i}.png")
         folders[name] = state.open_collection(str(tmp_path / name))
     assert state.retriever("", folders["noise"]).info.name == PHOTOGRAPHS

@@ -76,7 +76,7 @@ def test_terms_are_added_image_first_examples_last(many_retriever: Retriever) ->
     """Query images and examples are left out of the answer."""
 
     def image(image_id: int, weight: float) -> Term:
-        return Term(image=many_retriever.open(image_id), weight=weight)
+        return Term(image=many_retriever.image(image_id).decode(), weight=weight)
 
     words, examples = "a bar - a circle", [Term("a bar"), image(5, 1), image(3, -0.5)]
     for question, spec, terms in (

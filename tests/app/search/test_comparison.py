@@ -149,7 +149,7 @@ def test_right_images_of_a_caption(retriever: Retriever) -> None:
     assert known is not None
     assert 5 in known.image_ids
     assert not known.complete  # other images may also be right
-    image = [Term(image=retriever.open(5))]
+    image = [Term(image=retriever.image(5).decode())]
     own = compare(retriever, {}, image, list(retriever.methods), 5, image_id=5)
     assert own.pictures == IMAGES - 1
     assert 5 not in own.ranks

@@ -62,7 +62,8 @@ def test_equal_images_are_one_term(retriever: Retriever) -> None:
 
 
 def test_image_is_encoded_once(many_retriever: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    terms, spec = [Term(image=many_retriever.open(i), weight=i) for i in (1, 2)], "avse+mvam+pvse"
+    terms = [Term(image=many_retriever.image(i).decode(), weight=i) for i in (1, 2)]
+    spec = "avse+mvam+pvse"
     scores = [many_retriever.scores(terms, name).values for name in spec.split("+")]
     calls, encode = list[str](), Runtime.image_features
 
@@ -107,7 +108,7 @@ def test_a_view_wins_where_all_terms_agree(many_retriever: Retriever) -> None:
 
 
 def test_an_ensemble_finds_captions(many_retriever: Retriever) -> None:
-    image, totals = Term(image=many_retriever.open(3)), Counter[tuple[str, int]]()
+    image, totals = Term(image=many_retriever.image(3).decode()), Counter[tuple[str, int]]()
     both = many_retriever.search([image], "vse_infty+mv_vse", 1, caption_count=5).captions
     for name in ("vse_infty", "mv_vse"):
         for hit in many_retriever.search([image], name, 1, caption_count=1000).captions:

@@ -86,7 +86,7 @@ def test_a_method_brings_and_uses_its_image_encoder(world: Path, tmp_path: Path)
     for row, score in enumerate(scores.tolist()):
         assert results[8 + row] == pytest.approx(score, abs=1e-5)
     for spec in ("mvam", "base_attn"):
-        [itself] = retriever.search([Term(image=retriever.open(3))], spec, 1).hits
+        [itself] = retriever.search([Term(image=retriever.image(3).decode())], spec, 1).hits
         assert itself.score == pytest.approx(1.0)
         assert maps_of(retriever, 3, spec).shape[1:] == runtime.grid
     (stored,) = retriever.index.features([8], "mvam").values()
