@@ -104,7 +104,7 @@ def test_absent_objects_are_refused_and_captions_are_not(scenes: Retriever, meth
 
 
 def test_a_scene_finds_itself_and_its_captions(scenes: Retriever) -> None:
-    result = answer(scenes, Question(image=scenes.open(17)), "vse_infty", 5)
+    result = answer(scenes, Question(image=scenes.image(17).decode()), "vse_infty", 5)
     assert (result.hits[0].image_id, result.unfamiliar) == (17, False)
     own = {caption.text for caption in load_gallery(SCENES).captions if 17 in caption.relevant}
     assert sum(caption.text in own for caption in result.captions) >= 3

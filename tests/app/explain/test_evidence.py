@@ -58,7 +58,7 @@ def test_evidence_of_views_adds_up_to_their_scores(scenes: Retriever, name: str)
 
 @pytest.mark.parametrize("name", ["mv_vse", "avse"])
 def test_evidence_of_an_image_and_words(scenes: Retriever, name: str) -> None:
-    terms = [Term(image=scenes.open(303), weight=2.0), Term("snow")]
+    terms = [Term(image=scenes.image(303).decode(), weight=2.0), Term("snow")]
     results = explain(scenes, terms, name, [303, 12])
     assert [(term.words, term.count) for term in results.terms] == [("", 0), ("snow", 1)]
     assert results.words == ("",) * 49 + ("snow",)

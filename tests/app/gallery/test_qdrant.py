@@ -157,18 +157,21 @@ def test_unreachable_files(runtime: Runtime, photos: Path, points: Points, tmp_p
     unknown = over(points, runtime, tmp_path)  # without `pictures`
     assert len(answer(unknown, Question("a bar"), "vsepp", 3).hits) == 3
     with pytest.raises(ImageError, match="cannot be reached from this machine; mount the folder"):
-        unknown.open(0)
+        unknown.image(0).decode()
     points.pictures = photos
     reasons = {"missing.png": "cannot be reached", "inner.png": "leads out of the gallery's folder"}
     for file, why in reasons.items():
         points.add([(point, vectors, {**known, "file": file})])
         distant = over(points, runtime, tmp_path)
         image_id = [image.file for image in distant.collection.images].index(file)
-        for look in (distant.open, distant.thumbnail, lambda i, d=distant: maps_of(d, i, "vsepp")):
-            with pytest.raises(ValueError, match=why):
-                look(image_id)
+        with pytest.raises(ValueError, match=why):
+            distant.image(image_id).decode()
+        with pytest.raises(ValueError, match=why):
+            distant.thumbnail(image_id)
+        with pytest.raises(ValueError, match=why):
+            maps_of(distant, image_id, "vsepp")
         assert image_id not in distant.thumbnails(range(7))
-    assert distant.open(0)
+    assert distant.image(0).decode()
 
 
 def test_collections_of_other_programs_are_refused(points: Points) -> None:
