@@ -265,10 +265,9 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     if (temperature := method.contrastive_temperature()) is not None:
         measured["temperature"] = temperature.item()
     seconds = sum(float(line["seconds"]) for line in read_rows(folder / LOG))
-    keys, weight_count = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
+    keys, n_weights = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
     values = {key: round(measured[key], 4) if key in measured else "" for key in keys}
-    values |= {"parameters": weight_count, "minutes": round(seconds / 60, 1)}
-    values["hardware"] = hardware()
+    values |= {"parameters": n_weights, "minutes": round(seconds / 60, 1), "hardware": hardware()}
     return job, values, image_hits(scores, split.image_of, split.alike)
 
 
