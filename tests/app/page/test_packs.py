@@ -93,7 +93,7 @@ def test_photographs_have_no_badges_and_one_notice(server: Server, new_tab: NewT
     cards = tab.page.locator("#menu .card")
     folder = cards.filter(has_text="A folder on this machine")
     expect(folder).to_have_attribute("aria-pressed", "true")
-    cards.filter(has_text="emoji over painted").click()
+    cards.filter(has_text="emoji on painted").click()
     expect(tab.page.locator("#collection")).to_contain_text("Scenes · 1,000")
 
 
