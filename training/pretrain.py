@@ -55,14 +55,14 @@ class Labeller(nn.Module):
     def __init__(self, trunk: SceneNet, objects: int, surroundings: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.things = nn.Linear(trunk.dim, objects)
+        self.object_logits = nn.Linear(trunk.dim, objects)
         self.surroundings = nn.Linear(trunk.dim, surroundings)
-        nn.init.constant_(self.things.bias, -4.0)  # most objects are in no cell
+        nn.init.constant_(self.object_logits.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Maps pixels (B, 3, H, W) to logits: objects (B, N, C) and (B, C), surroundings (B, S)."""
         cells = self.trunk(pixels)  # (B, N, d)
-        per_cell = self.things(cells)  # (B, N, C)
+        per_cell = self.object_logits(cells)  # (B, N, C)
         return per_cell, per_cell.amax(dim=1), self.surroundings(cells.mean(dim=1))
 
 
