@@ -257,7 +257,7 @@ class AVSE(Method):
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Returns scores (V, B_img, B_txt) of single views: Eq. (2) over the blocks of one view.
 
-        Their maximum is at most the score, which may use another view for each text block.
+        No view score exceeds `score`, which may match each text block to a block of another view.
         """
         return self._match(images, texts, images.embeddings.shape[1])
 

@@ -149,7 +149,7 @@ class SCAN(ElementMethod):
     config: SCANConfig
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
-        """See `ElementMethod.weights`: attention, divided by the length of the attended vector."""
+        """See `ElementMethod.weights`: attention, divided by the norm of the attended vector."""
         if self.config.direction == "i2t":
             return self._attend(cosines.mT, words, cells).mT
         return self._attend(cosines, cells, words)

@@ -105,7 +105,7 @@ def mean_evidence(evidences: Sequence[Evidence]) -> Evidence:
 def split_products(
     images: Parts, texts: Parts, weights: Tensor, offset: Tensor | float = 0.0
 ) -> Evidence:
-    """Splits R weighted sums of inner products of views for each of B pairs.
+    """Splits R scores of each of B pairs: weighted sums of inner products of their views.
 
     `images` has V views of each of B images, `texts` W views of each of B texts or of one text for
     all images. `weights` (B, R, V, W) holds the weight of <image view v, text view w> in sum r;

@@ -73,8 +73,8 @@ def naming_full_disk(path: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DiskFullError(
-            f"the disk is full: {path} needs more than the free space; delete files there, or "
-            "choose a folder on another disk"
+            f"the disk is full: {path} needs more than the free space; free space on this disk, "
+            "or choose a folder on another disk"
         ) from error
 
 

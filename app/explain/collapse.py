@@ -43,11 +43,11 @@ class Collapse(BaseModel):
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
-    """Returns the mean cosine between different views of an image, for batches (n, V > 1, D)."""
+    """Returns the mean cosine of two views of the same image; batches are (n, V, D) with V > 1."""
     total, images, views = 0.0, 0, 0
     for batch in batches:
         unit = torch.nn.functional.normalize(batch.float(), dim=2)
-        # the sum over all pairs follows from the squared length of the sum of the views
+        # the sum of cosines over i != j is |sum of views|^2 - sum of |view|^2
         pairs = unit.sum(dim=1).square().sum(dim=1) - unit.square().sum(dim=(1, 2))
         total += float(pairs.double().sum())
         images, views = images + len(batch), batch.shape[1]

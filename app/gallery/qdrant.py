@@ -120,7 +120,7 @@ class Points:
         return bool(self._call("collection_exists"))
 
     def create(self, widths: Mapping[str, int]) -> None:
-        """Creates the collection; `widths` are the dimensions E of a row, by method."""
+        """Creates the collection; `widths` maps each method to the width E of its rows."""
         config = api.MultiVectorConfig(comparator=api.MultiVectorComparator.MAX_SIM)
         vectors = {
             name: api.VectorParams(size=width, distance=api.Distance.DOT, multivector_config=config)

@@ -249,7 +249,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
 
 def delete_old_thumbnails(thumbnails: Path) -> None:
-    """Deletes the least recently used thumbnails beyond `THUMBNAILS_BYTES` in total."""
+    """Deletes the least recently used thumbnails until at most `THUMBNAILS_BYTES` remain."""
     files, total = [], 0
     with suppress(OSError), os.scandir(thumbnails) as entries:
         for entry in entries:

@@ -49,10 +49,10 @@ def batches(
 ) -> Iterator[Batch]:
     """Yields shuffled batches of captions with their images, without an incomplete last batch.
 
-    `seed` (run seed, epoch, ...) alone determines the order, so that a resumed run repeats the
-    batches. `unknown_rate` is the share of words replaced by [UNK]. `captions_per_image` captions
-    of one image, or of alike images, share a batch, so that the image is encoded once; with 1 each
-    pair has a separate image. `candidates` (n,) are the rows of the captions to draw; None for all.
+    The order depends only on `seed` (run seed, epoch, ...): a resumed run draws the same batches.
+    `unknown_rate` is the share of words replaced by [UNK]. `captions_per_image` captions of each
+    image (or of images that look alike) share a batch, and the image is encoded once; if it is 1,
+    each caption has a separate image. `candidates` (n,) are the captions to draw; None for all.
     """
     random = np.random.default_rng(seed)
     group_of = data.image_of if data.alike is None else data.alike[data.image_of]  # (N_txt,)

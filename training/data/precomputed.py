@@ -42,7 +42,7 @@ _LINE_COLORS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))  # 
 
 
 def is_precomputed(folder: Path) -> bool:
-    """Returns whether a folder holds features in this layout."""
+    """Returns whether a folder holds precomputed region features."""
     return any(folder.glob("*_ims.npy"))
 
 

@@ -74,7 +74,7 @@ class Answers(NamedTuple):
 
 
 def ask(questions: Questions, scores: np.ndarray) -> Answers:
-    """Ranks a gallery for Q questions, and for some of them again without their relevant images.
+    """Ranks a gallery for Q questions, then for some again after removing their relevant images.
 
     `scores` (N, Q) are a method's scores of N images for the questions. A question is not repeated
     if it is of the kind "inserted" or if too few images would be left.

@@ -66,8 +66,8 @@ def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor
     """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic), channels c.
 
     w is the gradient of the cosine with respect to the last attention's output for [CLS], before
-    the output projection, and v_i the value of patch i, both over all heads. lambda, the cosine of
-    query and key scaled to 0..1, replaces the softmax, which concentrates on few patches.
+    the output projection, and v_i the value of patch i, with all heads concatenated. lambda, the
+    cosine of query and key scaled to 0..1, replaces the softmax, which concentrates on few patches.
     """
     layer, state = encoder.model.encoder.layers[-1], states[-2]  # (B, T, h)
     attention, normed = layer.self_attn, layer.layer_norm1(state)
