@@ -151,8 +151,8 @@ class Explore {
     const now = state();
     try {
       if (this.explained) await this.grid.images(); // images load before evidence, except at the start
-      const image = content(now.upload);
-      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image });
+      if (question !== this.question) return; // its request would abort that of the newer question
+      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image: content(now.upload) });
       if (question !== this.question) return;
       if (this.explanation) this.explanation.add(answer);
       else this.explanation = new Explanation(answer);
