@@ -49,7 +49,7 @@ def test_indexing_is_compared_with_the_encoder_alone(
     (tmp_path / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
     arguments = ["--pack", str(tiny_pack), "--gallery", str(tmp_path), "--repeats", "1"]
     assert indexing.main([*arguments, "--images", "6"]) == 0
-    lines = capsys.readouterr().out.rpartition("medians")[2].splitlines()[1:]
+    lines = capsys.readouterr().out.rpartition("median of the runs")[2].splitlines()[1:]
     rows = {row[:40].strip(): [float(x) for x in row[40:68].split()] for row in lines}
     encoder, _ = rows["encoder alone"]
     assert rows["the app"][0] > 0
