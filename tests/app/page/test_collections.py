@@ -68,7 +68,7 @@ def test_a_link_to_uploads_of_another_browser(private: Server, new_tab: NewTab) 
 def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_path: Path) -> None:
     draw(0)[0].convert("RGB").resize((1200, 900)).save(tmp_path / "drawn.jpg")
     content = (tmp_path / "drawn.jpg").read_bytes()
-    for i in range(180):  # bytes after the image give each file its own content
+    for i in range(400):  # bytes after the image give each file its own content
         (tmp_path / f"drawn-{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
     (tmp_path / "notes.png").write_text("no image")
     page = new_tab(private.url).page
