@@ -192,8 +192,7 @@ class AppState:
                 opening = self._openings[key] = _Opening(Future(), threading.Event())
                 for oldest in list(self._openings)[:-MAX_FOLDERS]:
                     self._openings.pop(oldest).stopped.set()
-                arguments = key, path, opening
-                threading.Thread(target=self._fill, args=arguments, daemon=True).start()
+                threading.Thread(target=self._fill, args=(key, path, opening), daemon=True).start()
         return key, opening
 
     def _fill(self, key: str, path: Path, opening: _Opening) -> None:
