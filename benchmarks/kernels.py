@@ -1,6 +1,7 @@
 """Compares GPO and AVSE's Sinkhorn with the authors' code: `python -m benchmarks.kernels`.
 
-Both versions run alternately on tensors of the papers' sizes; the table has the best time of each.
+Both versions run alternately, `--repeats` times in a row, on tensors of the papers' sizes until
+`--seconds` have passed. The table has the best time of each.
 One thread is measured in CPU time, which excludes other programs, several threads in wall time. The
 baselines are the operations of the releases of VSE-infinity (Chen et al., CVPR 2021) and AVSE (Liu
 et al., AAAI 2025), with the same weights.
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from timeit import timeit
+from timeit import repeat
 from typing import NamedTuple
 
 import torch
@@ -114,21 +115,22 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     """Measures both versions and prints a table; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3, help="runs after the first; 0 for one")
+    parser.add_argument("--repeats", type=int, default=4, help="runs in a row")
+    parser.add_argument("--seconds", type=float, default=30, help="at least, for each row")
     options = parser.parse_args(argv)
-    if options.threads < 1 or options.repeats < 0:
-        parser.error("--threads must be at least 1, and --repeats at least 0")
+    if options.threads < 1 or options.repeats < 1 or not options.seconds >= 0:
+        parser.error("--threads and --repeats must be at least 1, and --seconds at least 0")
     torch.set_num_threads(options.threads)
     clock = time.thread_time if options.threads == 1 else time.perf_counter
-    print(f"torch {torch.__version__}, {options.threads} thread(s), best of {options.repeats or 1}")
+    measure = partial(repeat, timer=clock, number=1, repeat=options.repeats)
+    print(f"torch {torch.__version__}, {options.threads} thread(s), best times")
     print(f"{'':<62} {'baseline ms':>12} {'ours ms':>10} {'ratio':>7}   target")
     torch.manual_seed(0)
     for title, plain, ours, target in comparisons(sizes or Sizes()):
-        runs = [
-            [timeit(run, timer=clock, number=1) for run in (plain, ours)]
-            for _ in range(options.repeats + 1)
-        ]
-        plain_time, our_time = map(min, zip(*(runs[1:] or runs), strict=True))  # without warm-up
+        plain_time, our_time, end = math.inf, math.inf, time.monotonic() + options.seconds
+        while our_time == math.inf or time.monotonic() < end:
+            plain_time = min(plain_time, *measure(plain))
+            our_time = min(our_time, *measure(ours))
         times = f"{plain_time * 1e3:>12.1f} {our_time * 1e3:>10.1f} {plain_time / our_time:>6.1f}x"
         print(f"{title:<62} {times}   {target}", flush=True)
     return 0
