@@ -18,10 +18,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("pack", help="folder or Hub id of a pack")
     add("--method", help="a method of the pack (default: the best)")
-    captions = "folder of images with captions (docs/your-data.md); default: the pack's gallery"
-    add("--data", type=Path, help=captions)
-    add("--split", help="split (default: val; test for a pack's own gallery)")
-    add("--pairs", type=int, default=COUNT, help=f"number of images (default: {COUNT})")
+    help_text = "folder of images with captions (docs/your-data.md); default: the pack's gallery"
+    add("--data", type=Path, help=help_text)
+    add("--split", help="split to read (default: val; test for a pack's own gallery)")
+    add("--pairs", type=int, default=COUNT, help=f"images to check (default: {COUNT})")
     options = parser.parse_args(argv)
     with exit_on_error():
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")
@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{len(images)} pairs of {data.folder}, {method}; gain in standard deviations of scores")
     for entry in verdicts:
         text = "right; the best alternative is" if entry.right else "WRONG: the model expects"
-        text = text if entry.error else "right; the scores are the same with"
+        if not entry.error:
+            text = "right; the scores are the same with"
         print(f"  {entry.step:26} {entry.gain:+.3f} +- {entry.error:.3f}  {text}: {entry.way}")
     if not verdicts[0].right:
         print(f"fix the {verdicts[0].step} first: {verdicts[0].way}")

@@ -40,7 +40,7 @@ from polyview.training.loop.dual_encoder import DualEncoder, encode_split
 from polyview.training.loop.loop import BEST, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
-WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # heads for the retrieval loss, not saved
+WORD_DIM, EMBED_DIM, TEMPERATURE = 128, 256, 0.05  # of the heads for the retrieval loss
 _COMPONENT_IMAGES = 1500  # number of photographs for fitting the teacher's principal components
 _REGRESSION_IMAGES = 300  # number of photographs for fitting the linear map over a trained trunk
 
@@ -55,8 +55,8 @@ class DistillConfig(BackboneConfig):
         cache: folder that stores the teacher's maps.
         init: run folder of an image encoder to start from; the new encoder may have additional
             blocks at its end. Empty for random weights.
-        side: side of input images in pixels at inference. Objects are larger in crops than in whole
-            images, so a side above 224 (training) is better (FixRes, Touvron et al., NeurIPS 2019).
+        side: side of input images in pixels at inference. Training uses crops of 224 pixels, where
+            objects look larger, so a larger side is better (FixRes, Touvron et al., NeurIPS 2019).
         crops: number of versions of each training image that the teacher encodes: the whole image
             and random crops of at least half of its area.
         targets: number of principal components of the teacher's features to learn.
@@ -86,20 +86,20 @@ class DistillConfig(BackboneConfig):
 class Student(nn.Module):
     """SceneNet, a linear map onto the teacher's features, and heads for the retrieval loss."""
 
-    def __init__(self, config: DistillConfig, vocabulary: int) -> None:
+    def __init__(self, config: DistillConfig, vocab_size: int) -> None:
         super().__init__()
         self.trunk = SceneNet(config.widths, config.blocks)
         self.imitate = nn.Linear(self.trunk.dim, config.targets)
-        words = BiGRUTextEncoder(vocabulary, WORD_DIM, EMBED_DIM)
+        text_encoder = BiGRUTextEncoder(vocab_size, WORD_DIM, EMBED_DIM)
         arguments = {"embed_dim": EMBED_DIM, "released_gpo": True}
         method = models.build("vse_infty", self.trunk.dim, EMBED_DIM, arguments)
-        self.heads = DualEncoder(method, words, TrainConfig(size_augmentation=0.0))
+        self.heads = DualEncoder(method, text_encoder, TrainConfig(size_augmentation=0.0))
 
 
 class Distillation(Loop[DistillConfig, np.ndarray]):
     """Trains a student; a batch is an array of image rows.
 
-    Before an image is read, raises ValueError or OSError if data, teacher or `init` are wrong.
+    Raises ValueError or OSError, before an image is read, if data, teacher or `init` do not fit.
     """
 
     digits = 4
@@ -110,7 +110,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         val = open_split(Path(config.data), "val")
         train.require_images()
         train.refuse_copies("crops", config.crops)
-        with torch.random.fork_rng():  # building a teacher draws random numbers
+        with torch.random.fork_rng():  # building a teacher must not change the random state
             self.preprocess = self._check_teacher()
         tokenizer = build_tokenizer(train.captions, min_count=2)
         self.tables = [TokenTable(tokenizer, split.captions) for split in (train, val)]
@@ -125,30 +125,30 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             self._fit_imitation()
 
     def _read_teacher(self, train: Split, val: Split) -> None:
-        """Opens the images and loads the teacher's maps and their principal components."""
+        """Opens P photographs; loads the teacher's maps of them and the principal components."""
         config = self.config
         extraction = Extraction(Path(config.cache), device=self.device.type)
         self.train = read_features(train, config.teacher, extraction, config.crops)
         self.val = read_features(val, config.teacher, extraction)
         maps: Any = self.train.features
-        self.maps = maps.versions if isinstance(maps, Copies) else [maps]  # (P, N, d) each
+        self.maps = maps.versions if isinstance(maps, Copies) else [maps]  # for each crop (P, N, d)
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
-        self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) each
+        self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # likewise (P, 3, S, S)
         self.val_pixels = val.with_pixels(self.preprocess)
         self.captioned_count = int(train.image_of[-1]) + 1  # photographs with captions come first
         path = feature_file(train, config.teacher, extraction)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
         if not path.is_file():  # stored: recomputed values could differ in the last bits
-            basis = principal_components(self.maps[0], config.targets)
-            tensors = dict(zip(("mean", "map", "weights"), basis, strict=True))
+            components = principal_components(self.maps[0], config.targets)
+            tensors = dict(zip(("mean", "map", "weights"), components, strict=True))
             save_tensors(path, tensors, {"kind": "components"})
-        components = load_tensors(path)[0]
+        tensors, _ = load_tensors(path)
         self.mean, self.basis, self.weights = (
-            components[name].to(self.device) for name in ("mean", "map", "weights")
+            tensors[name].to(self.device) for name in ("mean", "map", "weights")
         )
 
     def _check_teacher(self) -> Preprocess:
-        """Checks teacher and `init`; returns the teacher's preprocessing with default scaling."""
+        """Checks teacher and `init`; returns the teacher's preprocessing with default mean, std."""
         config, defaults = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
@@ -186,15 +186,15 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
     def _has_retrieval_loss(self, epoch: int) -> bool:
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
-    def load_crops(self, rows: np.ndarray, crops: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Loads crop `crops[b]` of image `rows[b]`: pixels (B, 3, S, S), map targets (B, N, T)."""
-        pairs = list(zip(crops.tolist(), rows.tolist(), strict=True))
+    def load_crops(self, rows: np.ndarray, crop_numbers: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Loads one crop of each image: pixels (B, 3, S, S), targets of the maps (B, N, T)."""
+        pairs = list(zip(crop_numbers.tolist(), rows.tolist(), strict=True))
         pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
         maps = np.stack([self.maps[crop][row] for crop, row in pairs])
         return torch.from_numpy(pixels), self._targets(maps)
 
     def _targets(self, maps: np.ndarray) -> Tensor:
-        """Projects maps (B, N, d) to principal components (B, N, T)."""
+        """Projects the teacher's maps (B, N, d) to T principal components (B, N, T)."""
         return (torch.tensor(maps).float().to(self.device) - self.mean) @ self.basis
 
     def losses(self, batch: np.ndarray, epoch: int) -> dict[str, Tensor]:
@@ -206,9 +206,10 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         has_caption = rows < self.captioned_count
         if self._has_retrieval_loss(epoch) and has_caption.any():
             rows, cells = rows[has_caption], cells[has_caption]
-            first, last = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
-            words = self.tables[0].rows(random.integers(first, last))
-            ids, lengths = (torch.from_numpy(array).to(self.device) for array in words)
+            # the captions of each image are in rows `start` to `end` - 1; draws one of them
+            start, end = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
+            arrays = self.tables[0].rows(random.integers(start, end))
+            ids, lengths = (torch.from_numpy(array).to(self.device) for array in arrays)
             mask = torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device)
             pairs = torch.arange(len(rows), device=self.device)
             heads = self.model.heads
@@ -237,7 +238,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.bias.copy_(solution[-1])
 
     def _map_error(self, cells: Tensor, targets: Tensor) -> Tensor:
-        """Returns the weighted squared error of maps predicted from cells; 1 for the mean map."""
+        """Returns the weighted squared error of maps predicted from cells; zeros have error 1."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
     def _cells(self, pixels: Tensor) -> Tensor:
@@ -258,14 +259,14 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
             cells = self._cells(torch.from_numpy(self.val_pixels.features[batch]))
             targets = self._targets(self.val.features[batch])
             error += self._map_error(cells, targets).item() * len(cells) / count
-        score = {"val_distillation": round(error, 4)}
+        scores = {"val_distillation": round(error, 4)}
         if self._has_retrieval_loss(epoch):
-            method, words = self.model.heads.method, self.model.heads.text_encoder
-            model = DualEncoder(method, words, TrainConfig(), self.model.trunk).eval()
+            method, text_encoder = self.model.heads.method, self.model.heads.text_encoder
+            model = DualEncoder(method, text_encoder, TrainConfig(), self.model.trunk).eval()
             views = encode_split(model, self.val_pixels, self.tables[1], self.device)
             metrics = retrieval_metrics(score_matrix(method, *views), self.val.image_of)
-            score |= {name: round(value, 2) for name, value in metrics.items()}
-        return score
+            scores |= {name: round(value, 2) for name, value in metrics.items()}
+        return scores
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         config = self.config
@@ -275,7 +276,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Fits T = `count` principal components of a teacher's maps (P, N, d), evenly sampled.
+    """Fits T = `count` principal components to evenly sampled maps of a teacher (P, N, d).
 
     Each component is divided by the square root of its standard deviation, so that the first
     components do not dominate. A common factor sets the mean square of all components to 1.

@@ -43,10 +43,8 @@ from polyview.training.loop.loop import BEST
 from polyview.training.loop.trainer import run_views
 from polyview.training.settings import exit_on_error, positive_int
 
-_TABLES = {
-    "views": print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils
-}  # fmt: skip
-_RUN_OPTIONS = {
+_PRINTERS = {"views": print_views, "evidence": evidence.print_evidence, "foils": kinds.print_foils}
+_RUN_OPTIONS = {  # options that apply to --run
     "run", "data", "split", "folds", "json", "cache", "device", "compare", "scores", "trec",
     "mistakes", "k", "csv"
 }  # fmt: skip
@@ -54,17 +52,17 @@ _RUN_OPTIONS = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures the pack or the runs named on the command line, and prints the results."""
-    options = _parser().parse_args(argv)
+    options = _build_parser().parse_args(argv)
     with exit_on_error():
         words = shlex.join(sys.argv[1:] if argv is None else argv)
-        measured = _measure_runs(options) if options.run else _measure_pack(options)
+        results = _measure_runs(options) if options.run else _measure_pack(options)
         if options.json:
             record = {"command": f"python -m polyview evaluate {words}", "split": options.split}
             record |= {"seed": metrics.SEED, "hardware": hardware()}
-            atomic_write(options.json, json.dumps(record | measured, indent=2) + "\n")
+            atomic_write(options.json, json.dumps(record | results, indent=2) + "\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     description = "Measure the methods of a pack, or runs."
     parser = argparse.ArgumentParser("python -m polyview evaluate", description=description)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -90,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         ("foils", "also measure whether true captions of scenes score above false ones"),
         ("calibrate", "fit the probabilities of each method's hits, and store them in the pack"),
         ("calibration", "measure the stored probabilities of hits instead of recalls"),
-        ("halves", "fit on one random half of the split's photographs, measure on the other"),
+        ("halves", "use one half of the images for --calibrate and the other for --calibration"),
         ("write", "store the metrics in the pack, except those of ensembles"),
     ):
         add(f"--{flag}", action="store_true", help=help_text)
@@ -99,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", default="test", help="split to measure (default: test)")
     help_text = "folder of images or features (default: the pack's gallery, or the run's data)"
     add("--data", type=Path, help=help_text)
-    add("--folds", type=positive_int, default=1, help="folds of images to average (default: 1)")
+    add("--folds", type=positive_int, default=1, help="average over this many folds (default: 1)")
     for name, metavar, help_text in (
         ("csv", "OUT", "the captions and ranks of --mistakes, or the table of --maps, as CSV"),
         ("json", "OUT", "metrics, differences, command and checksums as JSON"),
@@ -127,26 +125,26 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
         matrix = scoring.score_matrix(method, *sides)
         metrics.check_folds(len(matrix), options.folds)
         if not scores:
-            first = data
-        elif data.captions != first.captions or not np.array_equal(data.image_of, first.image_of):
+            split = data
+        elif data.captions != split.captions or not np.array_equal(data.image_of, split.image_of):
             reason = f"{folder} and {options.run[0]} were trained on different data"
             raise ValueError(f"{reason}; name one folder for all of them with --data")
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
-    _single_names(options, [], scores, "run")
-    rows = {name: kinds.score_metrics(each, first, options.folds) for name, each in scores.items()}
+    _single_names(options, [], scores, "run")  # refuses unknown names
+    rows = {name: kinds.score_metrics(s, split, options.folds) for name, s in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     report.print_metrics("method", report.COLUMNS, rows)
-    kinds.print_kinds(rows, first.kinds if options.folds == 1 else ())
-    return {"sources": sources, **_compare(options, rows, scores, first)}
+    kinds.print_kinds(rows, split.kinds if options.folds == 1 else ())
+    return {"sources": sources, **_compare(options, rows, scores, split)}
 
 
 def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     if options.halves and not (options.calibrate or options.calibration):
         raise ValueError("--halves divides the images of --calibrate or --calibration; add one")
     pack = resolve(options.pack)
-    measured: dict[str, Any] = {"sources": {str(pack): sha256_of(pack / MANIFEST)}}
+    results: dict[str, Any] = {"sources": {str(pack): sha256_of(pack / MANIFEST)}}
     runtime = Runtime.load(pack, options.device)
     known = list(runtime.info.methods)
     names = [options.method] if options.method else known
@@ -157,25 +155,25 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     if options.calibrate or options.calibration:
         if options.halves:
             data, split = scoring.halve(data, 0 if options.calibrate else 1), f"half of {split}"
-        single = scoring.ensemble_members(names, known, "method")
-        records = {name: {"split": split, "command": _command(options, name)} for name in single}
+        methods = scoring.ensemble_members(names, known, "method")
+        records = {name: {"split": split, "command": _command(options, name)} for name in methods}
         rows = calibration.calibrate_pack(
             runtime, data, records, refit=options.calibrate, write=options.write
         )
-        return measured | {"methods": rows}
+        return results | {"methods": rows}
     if options.maps:
         source = None if options.maps is True else options.maps
         rows = maps.measure_maps(runtime, data, options.method, source)
         maps.print_maps(rows, options.csv)
-        return measured | {"maps": rows}
+        return results | {"maps": rows}
     metrics.check_folds(data.image_count, options.folds)
-    return measured | _measure_methods(options, runtime, data, names, singles)
+    return results | _measure_methods(options, runtime, data, names, singles)
 
 
 def _single_names(
     options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
-    """Returns the methods or runs in `names`, `--compare` and `--mistakes`, each once."""
+    """Lists methods or runs in `names`, `--compare` and `--mistakes`, with members of ensembles."""
     pairs = [text.split(",") for text in options.compare]
     for text, pair in zip(options.compare, pairs, strict=True):
         if len(pair) != 2 or not pair[1]:
@@ -191,11 +189,11 @@ def _measure_methods(
     names: Sequence[str],
     singles: Sequence[str],
 ) -> dict[str, Any]:
-    """Measures the methods `names` and ensembles; `singles` also has the members of ensembles."""
+    """Measures the methods `names` and `--ensemble`; `singles` also has members of ensembles."""
     if options.foils and data.foils is None:
         reason = f"--foils needs rendered scenes, and {data.folder} has none"
         raise ValueError(f"{reason}; render them with python -m polyview scenes")
-    covered = mentioned_cells(runtime, data) if options.views or options.evidence else None
+    object_cells = mentioned_cells(runtime, data) if options.views or options.evidence else None
     mentions = evidence.find_mentions(runtime, data) if options.evidence else []
     foils = data.foils() if options.foils and data.foils else []
     features = scoring.features_by_method(runtime, data, singles)
@@ -207,10 +205,10 @@ def _measure_methods(
             continue
         extra = extra_metrics[single] = {}
         if options.views:
-            extra |= view_metrics(runtime, single, data, sides, covered)
+            extra |= view_metrics(runtime, single, data, sides, object_cells)
         if options.evidence:
-            cells = features[single]
-            extra |= evidence.evidence_metrics(runtime, single, data, cells, covered, mentions)
+            inputs = features[single], object_cells, mentions
+            extra |= evidence.evidence_metrics(runtime, single, data, *inputs)
         if foils:
             extra |= kinds.foil_metrics(runtime, single, sides[0], foils)
     names = [*names, *options.ensemble]
@@ -220,12 +218,12 @@ def _measure_methods(
         rows[name] |= values
     report.print_metrics("method", report.COLUMNS, rows)
     kinds.print_kinds(rows, data.kinds if options.folds == 1 else ())
-    for option in [option for option in _TABLES if getattr(options, option)]:
-        _TABLES[option](extra_metrics)
+    for print_table in [_PRINTERS[name] for name in _PRINTERS if getattr(options, name)]:
+        print_table(extra_metrics)
     for name in extra_metrics if options.write else ():
-        record = {"split": options.split, "command": _command(options, name)}
-        measured = {**record, "hardware": hardware(), "values": rows[name]}
-        update_metrics(runtime.info.folder, name, measured)
+        record: dict[str, Any] = {"split": options.split, "command": _command(options, name)}
+        record |= {"hardware": hardware(), "values": rows[name]}
+        update_metrics(runtime.info.folder, name, record)
     return _compare(options, rows, scores, data)
 
 
@@ -233,7 +231,7 @@ def _compare(
     options: argparse.Namespace, rows: report.Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
     """Prints `--compare` and `--mistakes`, and writes files; returns the results for `--json`."""
-    measured: dict[str, Any] = {"methods": rows, "differences": []}
+    results: dict[str, Any] = {"methods": rows, "differences": []}
     for a, b in (pair.split(",") for pair in options.compare):
         first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
         for kind, values in kinds.rsum_differences(first, second, data).items():
@@ -242,7 +240,7 @@ def _compare(
                 f"interval [{values['low']:+.1f}, {values['high']:+.1f}], above 0 in "
                 f"{100 * values['share_above']:.1f} % of the bootstrap samples"
             )
-            measured["differences"].append({"first": a, "second": b, "kind": kind, **values})
+            results["differences"].append({"first": a, "second": b, "kind": kind, **values})
     table = {name: scores[name] for name in rows}
     if options.scores:
         report.write_scores(options.scores, table, data)
@@ -258,8 +256,8 @@ def _compare(
                 matrices[name] = report.read_run(Path(name), data, options.k)
             else:
                 matrices[name] = scoring.ensemble_scores(scores, name)
-        measured["mistakes"] = report.print_mistakes(a, b, matrices, data, options.k, options.csv)
-    return measured
+        results["mistakes"] = report.print_mistakes(a, b, matrices, data, options.k, options.csv)
+    return results
 
 
 def _command(options: argparse.Namespace, name: str) -> str:

@@ -34,7 +34,7 @@ def read_curves(folder: Path) -> dict[str, list[tuple[float, float]]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws the runs named on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m polyview plot", description="Draw runs.")
+    parser = argparse.ArgumentParser("python -m polyview plot", description="Draw training curves.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
     help_text = "PNG file (default: curves.png in the run folder, or above the first of several)"
     parser.add_argument("--out", type=Path, help=help_text)

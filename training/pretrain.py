@@ -4,7 +4,7 @@
 
 The encoder replaces the region detector of the papers, which was trained on Visual Genome. A small
 CNN learns from random weights to recognise the objects in each cell of its grid and the setting,
-time and weather of the image. Only its trunk is saved, which all methods use frozen.
+time and weather of the image. Only the CNN's trunk is saved. All methods use the trunk frozen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,14 @@ from polyview.training.loop.loop import Loop
 from polyview.training.scenes.store import SceneData, load_scenes
 from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
-# an object is in a cell that it covers by this share, or that shows a third of the object
+# an object is in a cell if it covers this share of the cell, or if the cell shows a third of it
 MIN_COVERAGE = 0.15
-THINGS = tuple(
+# columns of `label_matrix` for objects (also by colour), and for setting, time and weather
+OBJECTS = tuple(
     i for i, name in enumerate(LABELS) if name in LABEL_GROUPS["objects"] + LABEL_GROUPS["color"]
 )
-SURROUNDINGS = tuple(i for i in range(len(LABELS)) if i not in THINGS)
-_COLUMN = {LABELS[label]: column for column, label in enumerate(THINGS)}
+SURROUNDINGS = tuple(i for i in range(len(LABELS)) if i not in OBJECTS)
+_COLUMN = {LABELS[label]: column for column, label in enumerate(OBJECTS)}
 
 
 class PretrainConfig(BackboneConfig):
@@ -52,16 +53,16 @@ class PretrainConfig(BackboneConfig):
 class Labeller(nn.Module):
     """SceneNet with linear classifiers for objects, per cell and image, and for surroundings."""
 
-    def __init__(self, trunk: SceneNet, objects: int, surroundings: int) -> None:
+    def __init__(self, trunk: SceneNet) -> None:
         super().__init__()
         self.trunk = trunk
-        self.object_logits = nn.Linear(trunk.dim, objects)
-        self.surroundings = nn.Linear(trunk.dim, surroundings)
+        self.object_logits = nn.Linear(trunk.dim, len(OBJECTS))
+        self.surroundings = nn.Linear(trunk.dim, len(SURROUNDINGS))
         nn.init.constant_(self.object_logits.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps pixels (B, 3, H, W) to logits: objects (B, N, C) and (B, C), surroundings (B, S)."""
-        cells = self.trunk(pixels)  # (B, N, d)
+        """Returns logits: objects per cell (B, N, C), per image (B, C), surroundings (B, S)."""
+        cells = self.trunk(pixels)  # (B, 3, H, W) -> (B, N, d)
         per_cell = self.object_logits(cells)  # (B, N, C)
         return per_cell, per_cell.amax(dim=1), self.surroundings(cells.mean(dim=1))
 
@@ -69,18 +70,18 @@ class Labeller(nn.Module):
 def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
     """Labels the objects in each grid cell of the scenes in rows `index` (B,).
 
-    Returns (B, grid * grid, C) float32, 0 or 1; the columns follow `THINGS`.
+    Returns (B, grid * grid, C) float32, 0 or 1; the columns follow `OBJECTS`.
     """
-    maps = data.instances[index]  # (B, S, S)
+    maps = data.instances[index]  # (B, S, S): i + 1 at the pixels of object i
     size = maps.shape[1] // grid
-    labels = np.zeros((len(index), grid * grid, len(THINGS)), np.float32)
+    labels = np.zeros((len(index), grid * grid, len(OBJECTS)), np.float32)
     for b, scene in enumerate(index):
         tiles = maps[b, : grid * size, : grid * size].reshape(grid, size, grid, size)
         tiles = tiles.transpose(0, 2, 1, 3).reshape(grid * grid, size * size)
         for i, item in enumerate(data.scenes[scene].objects):
-            covered = (tiles == i + 1).sum(axis=1)  # (N,)
-            min_pixels = min(MIN_COVERAGE * size * size, covered.sum() / 3)
-            is_visible = (covered >= min_pixels) & (covered > 0)
+            pixels = (tiles == i + 1).sum(axis=1)  # (N,), pixels of the object in each cell
+            min_pixels = min(MIN_COVERAGE * size * size, pixels.sum() / 3)
+            is_visible = (pixels >= min_pixels) & (pixels > 0)
             labels[b, is_visible, _COLUMN[item.name]] = 1.0
             if item.color is not None:
                 labels[b, is_visible, _COLUMN[f"color:{item.color} {item.name}"]] = 1.0
@@ -88,8 +89,8 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Returns the mean R-precision of logits (N, C) in percent; R is an image's object count."""
-    order = np.argsort(-logits, axis=1, kind="stable")
+    """Returns the mean R-precision in percent; R is the number of true classes of an image."""
+    order = np.argsort(-logits, axis=1, kind="stable")  # (N_img, C)
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)
     return 100.0 * float(np.mean([h[:r].mean() for h, r in zip(hits, counts, strict=True) if r]))
@@ -109,7 +110,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         self.val_targets = label_matrix(self.val.scenes)
         trunk = SceneNet(config.widths, config.blocks)
         self.grid = trunk.grid(self.preprocess.size)[0]
-        self.model = Labeller(trunk, len(THINGS), len(SURROUNDINGS))
+        self.model = Labeller(trunk)
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.start(self.model, items=len(self.train), fused=False)
 
@@ -121,8 +122,8 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         cells = torch.from_numpy(cell_labels(self.train, batch, self.grid))
         is_mirrored = torch.rand(len(batch)) < 0.5
         pixels = torch.where(is_mirrored[:, None, None, None], pixels.flip(3), pixels)
-        square = cells.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, C)
-        cells = torch.where(is_mirrored[:, None, None, None], square.flip(2), square).flatten(1, 2)
+        grids = cells.unflatten(1, (self.grid, self.grid))  # (B, rows, columns, C)
+        cells = torch.where(is_mirrored[:, None, None, None], grids.flip(2), grids).flatten(1, 2)
         target = self.targets[torch.from_numpy(batch)].to(self.device)
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
         with self.autocast():
@@ -131,8 +132,8 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         cell_loss = cross_entropy(per_cell.float(), cells.to(self.device))
         return {
             # object losses are sums over classes: positives are rare, so means would be tiny
-            "image": len(THINGS) * cross_entropy(objects.float(), target[:, THINGS]),
-            "cell": len(THINGS) * self.config.cell_weight * cell_loss,
+            "image": len(OBJECTS) * cross_entropy(objects.float(), target[:, OBJECTS]),
+            "cell": len(OBJECTS) * self.config.cell_weight * cell_loss,
             "surroundings": cross_entropy(surroundings.float(), target[:, SURROUNDINGS]),
         }
 

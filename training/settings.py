@@ -70,10 +70,10 @@ def positive_int(text: str) -> int:
     return value
 
 
-def describe(kind: type[Settings], prefix: str = "") -> Iterator[str]:
+def describe(settings_class: type[Settings], prefix: str = "") -> Iterator[str]:
     """Yields the docstring of a settings class and the JSON schema of each setting."""
-    yield inspect.cleandoc(kind.__doc__ or "")
-    for name, schema in kind.model_json_schema()["properties"].items():
+    yield inspect.cleandoc(settings_class.__doc__ or "")
+    for name, schema in settings_class.model_json_schema()["properties"].items():
         yield f"{prefix}{name}: {json.dumps(schema)}"
 
 

@@ -63,7 +63,7 @@ _describe_image_source = cache(describe_image_source)
 
 
 class TrainingPlan(Settings):
-    """The trainings of a sweep or a row; a row replaces values of the sweep, but adds `settings`.
+    """The trainings of a sweep or a row. Values of a row replace the sweep's; `settings` are added.
 
     Attributes:
         recipe: name of a recipe below `training/recipes`.
@@ -131,7 +131,7 @@ class Sweep(TrainingPlan):
         return " ".join(self.description.split()).partition(". ")[0].removesuffix(".")
 
     def points(self, row: SweepRow) -> list[tuple[str, ...]]:
-        """Returns the grid points of a row as settings; one empty point without a grid."""
+        """Returns the settings of each grid point of a row; one empty point if there is no grid."""
         axes = [
             [f"{name}={json.dumps(value, separators=(',', ':'))}" for value in values]
             for name, values in (row.grid or self.grid).items()
@@ -141,7 +141,6 @@ class Sweep(TrainingPlan):
     def config(self, row: SweepRow, settings: Sequence[str], changes: Sequence[str]) -> TrainConfig:
         """Builds the configuration of a row's training; later settings override earlier ones."""
         assignments = [*self.settings, *row.settings, *settings, *changes]
-        assignments.sort(key=lambda change: not change.startswith("method="))  # resets arguments
         return load_recipe(TrainConfig, row.recipe or self.recipe, assignments)
 
 
@@ -151,7 +150,7 @@ class Job:
 
     label: str
     phase: Literal["trial", "final"]
-    setting: str  # the grid point: its settings, joined by spaces
+    setting: str  # the settings of the grid point, joined by spaces
     config: TrainConfig
     split: str
 
@@ -226,12 +225,13 @@ def sweep_names() -> list[str]:
 
 def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
     """Returns the trials of every row that has more than one grid point."""
-    return [
-        Job(row.label, "trial", " ".join(p), sweep.config(row, [*sweep.trial, *p], changes), "val")
-        for row in sweep.rows
-        for p in sweep.points(row)
-        if len(sweep.points(row)) > 1
-    ]
+    jobs = []
+    for row in sweep.rows:
+        points = sweep.points(row)
+        for point in points if len(points) > 1 else ():
+            config = sweep.config(row, [*sweep.trial, *point], changes)
+            jobs.append(Job(row.label, "trial", " ".join(point), config, "val"))
+    return jobs
 
 
 def final_jobs(sweep: Sweep, changes: Sequence[str], record: Record) -> list[Job]:
@@ -260,14 +260,14 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     except ValueError as error:
         raise ValueError(f"{job.label}, {job.setting}, seed {job.config.seed}: {error}") from error
     scores = score_matrix(method, images, texts)
-    measured = retrieval_metrics(scores, split.image_of) | caption_cosines(texts, split.image_of)
-    measured |= view_statistics(method, images, texts, split.image_of)
+    metrics = retrieval_metrics(scores, split.image_of) | caption_cosines(texts, split.image_of)
+    metrics |= view_statistics(method, images, texts, split.image_of)
     if (temperature := method.contrastive_temperature()) is not None:
-        measured["temperature"] = temperature.item()
+        metrics["temperature"] = temperature.item()
     seconds = sum(float(line["seconds"]) for line in read_rows(folder / LOG))
-    keys, n_weights = (*KEYS, *STATISTICS), sum(p.numel() for p in method.parameters())
-    values = {key: round(measured[key], 4) if key in measured else "" for key in keys}
-    values |= {"parameters": n_weights, "minutes": round(seconds / 60, 1), "hardware": hardware()}
+    keys, size = (*KEYS, *STATISTICS), sum(weights.numel() for weights in method.parameters())
+    values = {key: round(metrics[key], 4) if key in metrics else "" for key in keys}
+    values |= {"parameters": size, "minutes": round(seconds / 60, 1), "hardware": hardware()}
     return job, values, image_hits(scores, split.image_of, split.alike)
 
 
@@ -279,8 +279,9 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
             torch.set_num_threads(threads)
             results = (train(job, out) for job in missing)
         else:
-            context, start = multiprocessing.get_context("spawn"), torch.set_num_threads
-            pool = stack.enter_context(ProcessPoolExecutor(workers, context, start, (threads,)))
+            context = multiprocessing.get_context("spawn")
+            executor = ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,))
+            pool = stack.enter_context(executor)
             futures = [pool.submit(train, job, out) for job in missing]
             results = (future.result() for future in as_completed(futures))
         for number, (job, values, hits) in enumerate(results, start=1):
@@ -373,7 +374,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.data:
         features = holds_features(Path(options.data))
         options.set += [f"data={options.data}", *(["backbone="] if features else [])]
-    with exit_on_error("the same command resumes"):
+    with exit_on_error("continue with the same command"):
         for name in options.names:
             _run_sweep(load_sweep(name), options)
 
@@ -383,12 +384,12 @@ def _run_sweep(sweep: Sweep, options: argparse.Namespace) -> None:
         raise ValueError("--write needs the sweep's own settings; leave out --set and --data")
     record = Record(options.results or (options.out if options.set else RESULTS), sweep.name)
     if not options.report:
-        plan = record, options.out, options.jobs, options.threads
-        run_jobs(trial_jobs(sweep, options.set), *plan)
-        run_jobs(final_jobs(sweep, options.set, record), *plan)
+        run_options = record, options.out, options.jobs, options.threads
+        run_jobs(trial_jobs(sweep, options.set), *run_options)
+        run_jobs(final_jobs(sweep, options.set, record), *run_options)
     lines = table(sweep, options.set, record)
     print("\n".join([sweep.description.strip(), "", *to_markdown(lines, notes=1)]))
-    if options.write and len(lines) <= len(sweep.rows):
+    if options.write and len(lines) <= len(sweep.rows):  # the first line has the headings
         raise ValueError(f"sweep {sweep.name} has untrained rows; run it without --report first")
     if options.write and sweep.paper:
         finals = [line for line in record.lines if line["phase"] == "final"]

@@ -19,7 +19,7 @@ from polyview.training.settings import describe
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Reads the command line and trains."""
-    run_command(argv, "train", TrainConfig, _build, describe_settings=_describe_all, caches=True)
+    run_command(argv, "train", TrainConfig, _build, describe_settings=_describe_all, use_cache=True)
 
 
 def _build(

@@ -57,10 +57,10 @@ def test_a_contextual_transformer_adds_the_missing_summary() -> None:
         for changes in (image_alone, {}, without)
     )
     with pytest.raises(ValueError, match=r"the text encoder has none; .*contextual_text="):
-        refuse_without_summary("base_cls", image_only, False, False)
+        refuse_without_summary("base_cls", image_only, (False, False))
     with pytest.raises(ValueError, match="the image and the text encoder has none"):
-        refuse_without_summary("base_cls", bare, False, False)
-    refuse_without_summary("base_cls", image_only, False, True)
-    refuse_without_summary("base_cls", both, False, False)
+        refuse_without_summary("base_cls", bare, (False, False))
+    refuse_without_summary("base_cls", image_only, (False, True))
+    refuse_without_summary("base_cls", both, (False, False))
     plain = models.build("base_cls", 8, 8, {})
     assert plain.state_dict().keys() < both.state_dict().keys()

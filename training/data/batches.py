@@ -51,8 +51,8 @@ def batches(
 
     The order depends only on `seed` (run seed, epoch, ...): a resumed run draws the same batches.
     `unknown_rate` is the share of words replaced by [UNK]. `captions_per_image` captions of each
-    image (or of images that look alike) share a batch, and the image is encoded once; if it is 1,
-    each caption has a separate image. `candidates` (n,) are the captions to draw; None for all.
+    image, or of alike images, share a batch, which holds each image once; if it is 1, the batch
+    holds an image for each caption. `candidates` (n,) are the captions to draw; None for all.
     """
     random = np.random.default_rng(seed)
     group_of = data.image_of if data.alike is None else data.alike[data.image_of]  # (N_txt,)
@@ -65,22 +65,21 @@ def batches(
         if unknown_rate:
             is_replaced = (random.random(ids.shape) < unknown_rate) & ~np.isin(ids, table.fixed_ids)
             ids = np.where(is_replaced, UNKNOWN_ID, ids)
-        images = data.image_of[index]
-        unique, rows = np.unique(images, return_inverse=True)
+        image_ids = data.image_of[index]  # (B,)
+        images, rows = np.unique(image_ids, return_inverse=True)  # (I,), (B,)
         if captions_per_image == 1:
-            unique, rows = images, np.arange(len(images))
+            images, rows = image_ids, np.arange(len(image_ids))
         if isinstance(data.features, Copies | Clips):
-            selection = data.features.sample(unique, random)
+            features = data.features.sample(images, random)
         else:
-            selection = data.features[unique]
-        features = torch.from_numpy(selection).float()  # (I, n, d) or (I, 3, S, S)
-        mask = data.mask(unique, features.shape[1] if features.dim() == 3 else 0)
-        arrays = mask, rows, ids, lengths.astype(np.int64), images
-        yield Batch(features, *map(torch.from_numpy, arrays))
+            features = data.features[images]
+        mask = data.mask(images, features.shape[1] if features.ndim == 3 else 0)
+        arrays = mask, rows, ids, lengths.astype(np.int64), image_ids
+        yield Batch(torch.from_numpy(features).float(), *map(torch.from_numpy, arrays))
 
 
 def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """Returns the rows of N captions in random order, up to `size` of a group in sequence.
+    """Returns the rows of N captions in random order; up to `size` of a group stay together.
 
     `group_of` (N,) has equal values for captions of the same image, or of alike images.
 
@@ -96,5 +95,5 @@ def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) 
     starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])  # first caption of each group
     counts = np.diff(np.r_[starts, len(order)])
     positions = np.arange(len(order)) - np.repeat(starts, counts)  # within each group
-    groups = np.split(order, np.flatnonzero(positions % size == 0)[1:])
-    return np.concatenate([groups[g] for g in random.permutation(len(groups))])
+    chunks = np.split(order, np.flatnonzero(positions % size == 0)[1:])
+    return np.concatenate([chunks[i] for i in random.permutation(len(chunks))])

@@ -29,7 +29,7 @@ from polyview.training.data.image_files import ImageFiles, crops, find_damaged, 
 from polyview.training.data.split import Copies, Split
 
 CACHE = Path("data/cache")
-MIN_GRAPH_IMAGES = 200  # with fewer images, exporting to ONNX takes longer than it saves
+MIN_GRAPH_IMAGES = 200  # for fewer images, the export to ONNX takes longer than it saves
 _BATCH_SIZE = 64  # images
 _MAX_NAMED = 10  # maximum number of damaged images named in an error
 _LOCAL_FOLDERS = ("runs", "data")  # folders of runs and downloaded encoders, not owners on the Hub
@@ -70,8 +70,9 @@ def read_features(
     """Adds the features of a frozen image encoder to a split that has none.
 
     `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
-    are not cached. `copies` is the number of versions of a photograph: the whole and random crops.
-    The features (N, n, d) are float16 and memory-mapped. Raises ValueError if images are damaged.
+    are not cached. `copies` is the number of versions of each photograph: the photograph and random
+    crops. The features (N_img, n, d) are float16 and memory-mapped. Raises ValueError if images are
+    damaged, or a feature file is of other images.
     """
     if len(split.features):
         return split
@@ -89,16 +90,17 @@ def read_features(
         if len(array) != len(split.images) and isinstance(split.images, ImageFiles):
             counts = f"{len(array):,} images instead of {len(split.images):,}"
             raise ValueError(f"{path} has features of {counts}; delete it to compute them again")
-        versions.append(array.reshape(-1, split.frames * array.shape[1], array.shape[2]))
+        size = split.frames * array.shape[1]  # a clip has the features of all its frames
+        versions.append(array.reshape(-1, size, array.shape[2]))
     features = Copies(versions) if copies > 1 else versions[0]
     return replace(split, features=features, summary_token=summary_token)
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of a split's features, of whole images or (`copy` > 0) of random crops.
+    """Returns the path of a split's features; `copy` is 0 for whole images, else numbers the crops.
 
     The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
-    photographs, of their names.
+    photographs, of the names of the files.
     """
     sha256 = describe_image_source(backbone)["sha256"]
     if not isinstance(split.images, ImageFiles):
@@ -115,9 +117,10 @@ def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> 
 
 
 def drop_damaged(split: Split, extraction: Extraction) -> Split:
-    """Removes the photographs that a list in the cache names as damaged.
+    """Removes the photographs that the cache lists as damaged.
 
-    With `extraction.skip_damaged`, first finds damaged photographs if there is no list.
+    If there is no list and `extraction.skip_damaged` is set, first finds and lists them. Raises
+    ValueError if all photographs are damaged.
     """
     if not isinstance(split.images, ImageFiles):
         return split
@@ -128,7 +131,8 @@ def drop_damaged(split: Split, extraction: Extraction) -> Split:
         return split
     rows = json.loads(path.read_text("utf-8"))
     if len(rows) == len(split.images):
-        raise ValueError(f"no photograph of {split.folder} can be read; {path} lists them")
+        advice = f"replace the photographs and delete {path}"
+        raise ValueError(f"no photograph of {split.folder} can be read; {advice}")
     return split.select_photographs(np.delete(np.arange(len(split.images)), rows))
 
 
@@ -138,7 +142,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     Without this check, the source would be requested from the Hub. The message has the command that
     creates the folder, or the closest existing name, and the setting to change.
     """
-    name = str(source).partition("#")[0]
+    name = str(source).partition("#")[0]  # without "#projected" or "#frame"
     folder = Path(name)
     if not folder.parts or folder.parts[0] not in _LOCAL_FOLDERS or folder.is_dir():
         return
@@ -152,7 +156,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
 
 
 def _to_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
-    """Converts an image encoder to onnxruntime, which is faster than torch on CPUs."""
+    """Returns the encoder of square images in onnxruntime, which is faster than torch on CPUs."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
         graph = Path(folder) / "encoder.onnx"
@@ -173,14 +177,12 @@ def extract(
     path: Path,
     device: torch.device,
 ) -> None:
-    """Writes the features (N, n, d) float16 of N images to a file, atomically.
+    """Writes the features (N, n, d) float16 of N images atomically to a file.
 
     The encoder maps pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `device`. If
-    several processes need the same file, one writes it and the others wait.
-
-    Raises:
-        ValueError: images are damaged (the message lists them), or features are not finite.
-        DiskFullError: the disk has no space left.
+    several processes need the same file, one writes it and the others wait. Raises ValueError if
+    images are damaged, which the message lists, or features are not finite, and DiskFullError if
+    the disk has no space left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock.partial")
@@ -197,7 +199,7 @@ def extract(
                             "the image encoder gives features that are not finite in half "
                             "precision; its weights are damaged, or it needs other preprocessing"
                         )
-                    if not file.tell():
+                    if not file.tell():  # the first batch shows the shape of the features
                         shape = (len(images), *features.shape[1:])
                         header = {"descr": "<f2", "fortran_order": False, "shape": shape}
                         np.lib.format.write_array_header_1_0(file, header)
@@ -208,14 +210,15 @@ def extract(
 def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -> Iterator[Tensor]:
     """Yields pixels (b, 3, S, S); raises ValueError at the end if images are damaged."""
 
-    def square(row: int) -> np.ndarray | str:
+    def read_square(row: int) -> np.ndarray | str:
+        """Returns the pixels of an image, or the reason why it cannot be read."""
         try:
             return np.asarray(preprocess.square(images[row]), np.uint8)
         except (OSError, ValueError) as error:
             return str(error)
 
     starts, reasons = range(0, len(images), _BATCH_SIZE), list[str]()
-    batches = (thread_map(square, range(n, min(n + _BATCH_SIZE, len(images)))) for n in starts)
+    batches = (thread_map(read_square, range(n, min(n + _BATCH_SIZE, len(images)))) for n in starts)
     with tqdm(total=len(images), desc=title, mininterval=1) as bar:
         for batch in prefetch(batches):
             bar.update(len(batch))
@@ -225,5 +228,5 @@ def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -
     if reasons:
         lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
         omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
-        head = f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}"
-        raise ValueError(f"{head}\nreplace them, or leave them out with --skip-damaged")
+        listing = f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}"
+        raise ValueError(f"{listing}\nreplace them, or leave them out with --skip-damaged")

@@ -17,7 +17,7 @@ _Item = TypeVar("_Item")
 
 
 class LazyList(Sequence[_Item]):
-    """A sequence of `count` items that `make` creates on access."""
+    """A sequence of `count` items; access to item i calls `make(i)`."""
 
     def __init__(self, count: int, make: Callable[[int], _Item]) -> None:
         self._rows, self._make = range(count), make
@@ -30,11 +30,9 @@ class LazyList(Sequence[_Item]):
 
 
 class ImageFiles(LazyList[Image.Image]):
-    """Image files of any size and mode.
+    """Images of any size and mode, decoded from their files on access.
 
-    Raises:
-        ValueError: on access, if a file is not an image or is damaged.
-        OSError: on access, if a file cannot be read.
+    Access raises ValueError if a file is damaged or not an image, OSError if it cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -47,16 +45,16 @@ class ImageFiles(LazyList[Image.Image]):
             with path.open("rb") as file, Image.open(file) as image:
                 image.load()
                 return image
-        # Pillow raises any of these for a file that it cannot decode
+        # Pillow raises these for a file that it cannot decode; only failures to read have an errno
         except (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            reason = str(error).replace(f" {str(file)!r}", "")
+            reason = str(error).replace(f" {str(file)!r}", "")  # without the file object
             raise ValueError(f"{path} is not a readable image: {reason}") from error
 
 
 def thread_map(make: Callable[[int], _Item], rows: Iterable[int]) -> list[_Item]:
-    """Calls `make` for each row in threads; Pillow decodes without the GIL."""
+    """Returns `make(row)` for each row, computed in threads; Pillow decodes without the GIL."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(make, rows))
 
@@ -80,13 +78,13 @@ def crops(images: Sequence[Image.Image], seed: int) -> Sequence[Image.Image]:
     def crop(row: int) -> Image.Image:
         random = np.random.default_rng([seed, row])
         image = ImageOps.exif_transpose(images[row])
-        area, tilt = random.uniform(0.5, 1.0), np.exp(random.uniform(-0.3, 0.3))
-        width = round(image.width * min(1.0, np.sqrt(area * tilt)))
-        height = round(image.height * min(1.0, np.sqrt(area / tilt)))
+        area_share, aspect_change = random.uniform(0.5, 1.0), np.exp(random.uniform(-0.3, 0.3))
+        width = round(image.width * min(1.0, np.sqrt(area_share * aspect_change)))
+        height = round(image.height * min(1.0, np.sqrt(area_share / aspect_change)))
         left = int(random.integers(image.width - width + 1))
         top = int(random.integers(image.height - height + 1))
-        cropped = image.crop((left, top, left + max(1, width), top + max(1, height)))
-        return ImageOps.mirror(cropped) if random.random() < 0.5 else cropped
+        part = image.crop((left, top, left + max(1, width), top + max(1, height)))
+        return ImageOps.mirror(part) if random.random() < 0.5 else part
 
     return LazyList(len(images), crop)
 
@@ -94,11 +92,11 @@ def crops(images: Sequence[Image.Image], seed: int) -> Sequence[Image.Image]:
 def clip_frames(
     read: Callable[[int], list[Image.Image]], clip_count: int, frame_count: int
 ) -> Sequence[Image.Image]:
-    """Returns all frames, clip by clip; `read` reads the `frame_count` frames of a clip."""
+    """Returns the frames of all clips in sequence; `read(i)` reads clip i, `frame_count` frames."""
     lock, read_cached = Lock(), lru_cache(_MAX_CACHED_CLIPS)(read)
 
     def frame(row: int) -> Image.Image:
-        with lock:  # several threads read frames of the same clip
+        with lock:  # threads that need the same clip would each read it
             return read_cached(row // frame_count)[row % frame_count]
 
     return LazyList(clip_count * frame_count, frame)
@@ -118,13 +116,13 @@ def read_frames(path: Path, count: int) -> list[Image.Image]:
                 durations.append(float(frame.info.get("duration", 0)) or _DEFAULT_MILLISECONDS)
     except (SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a readable clip: {error}") from error
-    ends = np.cumsum(durations)
+    ends = np.cumsum(durations)  # the end of each frame in milliseconds
     middles = (np.arange(count) + 0.5) * ends[-1] / count
-    return [frames[number] for number in np.searchsorted(ends, middles, side="right").tolist()]
+    return [frames[index] for index in np.searchsorted(ends, middles, side="right").tolist()]
 
 
 def prefetch(stream: Iterator[_Item]) -> Iterator[_Item]:
-    """Yields the items of a stream, computing the next one in a thread; items must not be None."""
+    """Yields the items of a stream; a thread computes the next item. Items must not be None."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(next, stream, None)
         while (item := future.result()) is not None:

@@ -35,12 +35,12 @@ _MAX_NAMED = 10  # maximum number of damaged images listed
 
 
 def open_split(data: Path, name: str) -> Split:
-    """Opens a split of a folder: "train", "val", "test", or "testall" of precomputed features.
+    """Opens the split "train", "val", "test" or another split that the folder defines.
 
     The folder holds rendered scenes or clips, photographs with captions, captions with precomputed
     features (`training/data/precomputed.py`) or clips with features of their frames (`videos.py`).
-    Raises FileNotFoundError if the folder does not have the split, and ValueError if files of the
-    folder disagree or are damaged.
+    Raises FileNotFoundError if the folder does not have the split (ValueError for photographs), and
+    ValueError if files of the folder disagree or are damaged.
     """
     if is_videos(data):
         return open_videos(data, name)
@@ -54,8 +54,8 @@ def open_split(data: Path, name: str) -> Split:
         return photographs.open_photographs(data, name)
     photos = "photographs (a file of captions and images/)"
     scenes = f'a rendered split "{name}" (python -m polyview scenes makes it)'
-    kinds = f"neither {photos} nor {scenes} nor precomputed features (train_ims.npy and so on)"
-    raise FileNotFoundError(f"{data} holds {kinds}")
+    features = "precomputed features (docs/training.md)"
+    raise FileNotFoundError(f"{data} holds neither {photos} nor {scenes} nor {features}")
 
 
 def holds_features(data: Path) -> bool:
@@ -72,7 +72,8 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
         kind, files = "photographs", map(photographs.find_captions, (data, *map(Path, also)))
-        names = (photographs.KNOWN.get(f.name, f.resolve().parent.name) for f in files if f)
+        paths = [path for path in files if path]
+        names = (photographs.DATA_SETS.get(p.name, p.resolve().parent.name) for p in paths)
         name = " and ".join(dict.fromkeys(names))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")
@@ -94,14 +95,14 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     if not isinstance(main_split.images, ImageFiles):
         reason = f'"also" needs photographs in "data", but {data} holds none'
         raise ValueError(f'{reason}; leave "also" out')
-    starts = np.cumsum([0, *(len(split.images) for split in splits)])
+    starts = np.cumsum([0, *(len(split.images) for split in splits[:-1])])  # first row of each
     paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
     if without_captions:
         paths += [path for folder in folders for path in photographs.find_uncaptioned(folder)]
     return replace(
         main_split,
         captions=[caption for split in splits for caption in split.captions],
-        image_of=np.concatenate([s.image_of + n for s, n in zip(splits, starts, strict=False)]),
+        image_of=np.concatenate([s.image_of + n for s, n in zip(splits, starts, strict=True)]),
         images=ImageFiles(paths),
     )
 
@@ -128,24 +129,24 @@ def _open_clips(folder: Path) -> Split:
     clips = load_clips(folder)
     return Split(
         *flatten_captions([[caption.text for caption in clip.captions] for clip in clips]),
-        clip_frames(lambda row: [f.image for f in draw_frames(clips[row])], len(clips), FRAMES),
+        clip_frames(lambda i: [frame.image for frame in draw_frames(clips[i])], len(clips), FRAMES),
         frames=FRAMES,
         folder=folder,
         relevant=cache(partial(relevant_rows, clips, satisfies_clip)),
-        alike=np.arange(len(clips)) // 2,  # twins
+        alike=np.arange(len(clips)) // 2,  # clips 2 k and 2 k + 1 are twins
         kinds=[caption.kind for clip in clips for caption in clip.captions],
     )
 
 
 def open_pack_gallery(pack: Path, split: str) -> Split:
-    """Opens the gallery of a pack; raises ValueError if it is missing or of another split."""
+    """Opens the gallery of a pack; raises ValueError if it is missing or holds another split."""
     info = load_info(pack, verify=False)
     if info.gallery is None:
         raise ValueError(f"{pack} has no gallery to measure on; add --data DIR with captions")
     gallery = load_gallery(pack)
     if gallery.split != split:
         advice = f'for "{split}" add --data DIR'
-        raise ValueError(f'the gallery of {pack} is of the split "{gallery.split}"; {advice}')
+        raise ValueError(f'the gallery of {pack} holds the split "{gallery.split}"; {advice}')
     images, captions = gallery.images, gallery.captions
     texts = flatten_captions([[caption.text for caption in image.captions] for image in images])
     if (regions := regions_of(info)) is not None:
@@ -159,7 +160,7 @@ def open_pack_gallery(pack: Path, split: str) -> Split:
     objects = VisibleObjects(masks_by_row, *mentions_and_names)
     alike = [image.alike for image in images]
     has_alike = None not in alike
-    still_split = Split(
+    image_split = Split(
         *texts,
         ImageFiles(paths),
         folder=pack / split,
@@ -170,7 +171,7 @@ def open_pack_gallery(pack: Path, split: str) -> Split:
         foils=partial(make_foils, images) if gallery.world == "scenes" else None,
     )
     if (frames := info.image_encoder.frames) == 1:
-        return still_split
+        return image_split
     visible = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
     for rows, image in zip(visible, images, strict=True):
         for row, item in zip(rows, image.objects, strict=True):
@@ -178,7 +179,7 @@ def open_pack_gallery(pack: Path, split: str) -> Split:
     read = image_files.read_frames
     frame_images = clip_frames(lambda row: read(paths[row], frames), len(paths), frames)
     moments = VisibleObjects(visible, *mentions_and_names)
-    return replace(still_split, images=frame_images, frames=frames, moments=moments)
+    return replace(image_split, images=frame_images, frames=frames, moments=moments)
 
 
 @exit_on_error()
@@ -194,16 +195,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def summary(data: Path) -> Iterator[str]:
     """Yields lines that describe a folder; raises the errors of `open_split`."""
-    names, optional_names = ["train"], ["val", "test"]
+    required_names, optional_names = ["train"], ["val", "test"]
     has_features = holds_features(data)
     kind = "precomputed features" if has_features else "rendered scenes"
     if not (has_features or (data / "train").is_dir()) and photographs.find_captions(data):
         path, entries = photographs.read_folder(data)
-        names += sorted({str(image.split) for image in entries} - {"train"})
+        required_names += sorted({str(image.split) for image in entries} - {"train"})
         optional_names = []
         kind = f"photographs, captions in {path.name}"
     splits: dict[str, Split] = {}
-    for name in (*names, *optional_names):
+    for name in (*required_names, *optional_names):
         try:
             splits[name] = open_split(data, name)
         except FileNotFoundError:
@@ -216,10 +217,10 @@ def summary(data: Path) -> Iterator[str]:
         counts = f"{images:7,} images {captions:8,} captions, {captions / images:.1f} each"
         yield f"  {name:5} {counts}, of at most {max_words} words"
     if "val" not in splits:
-        yield 'training needs a split "val"; add it, or remove the column split'
+        yield 'training needs a split "val"; add it, or remove the column "split"'
     texts = splits["train"].captions
-    words, repeated = (build_tokenizer(texts, count).get_vocab_size() for count in (1, 2))
-    yield f"words: {words:,} in the training captions, {repeated:,} of them twice or more"
+    all_words, repeated_words = (build_tokenizer(texts, n).get_vocab_size() for n in (1, 2))
+    yield f"words: {all_words:,} in the training captions, {repeated_words:,} of them twice or more"
     files = [s.images for s in splits.values() if isinstance(s.images, ImageFiles)]
     if paths := [path for images in files for path in images.paths]:
         damaged = [paths[row].name for row in find_damaged(ImageFiles(paths))]

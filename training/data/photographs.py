@@ -24,15 +24,15 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split, flatten_captions
 
-# file names of the data sets; preferred to other files in the folder
-KNOWN = {
+# captions files of published data sets; preferred to other files in the folder
+DATA_SETS = {
     "dataset_flickr8k.json": "Flickr8k",
     "dataset_flickr30k.json": "Flickr30K",
     "dataset_coco.json": "COCO",
 }
 USUAL_NAMES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json")  # also preferred
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-HELD_OUT = 10  # without splits, one in ten images is for validation, and one for testing
+SPLIT_RATIO = 10  # without splits, one in ten images is for validation, and one for testing
 IMAGES = "images"
 EVALUATED_CAPTIONS = 5  # captions per image in evaluation; a few COCO images have six or seven
 _FILE_COLUMNS = ("file", "filename", "file_name", "image", "image_name")
@@ -97,7 +97,7 @@ def find_captions(data: Path) -> Path | None:
     if data.is_file():
         return data
     files = sorted(path for path in data.iterdir() if path.is_file()) if data.is_dir() else []
-    preferred = [path for path in files if path.name in (*KNOWN, *USUAL_NAMES)]
+    preferred = [path for path in files if path.name in (*DATA_SETS, *USUAL_NAMES)]
     candidates = preferred or [path for path in files if path.suffix.lower() in ENDINGS]
     if len(candidates) > 1:
         names = " and ".join(path.name for path in candidates)
@@ -111,14 +111,14 @@ def read_captions(path: Path) -> list[CaptionedImage]:
         text = path.read_text("utf-8-sig")
     except ValueError as error:
         raise ValueError(f"{path} is not text in UTF-8 ({error}); {_FIX}") from error
-    reader = {".json": _from_json, ".jsonl": _from_lines}.get(path.suffix.lower(), _from_table)
+    reader = {".json": _parse_json, ".jsonl": _parse_lines}.get(path.suffix.lower(), _parse_table)
     images: dict[str, CaptionedImage] = {}
     for location, file, captions, split in reader(path, text):
         _check_name(location, file)
         image = images.setdefault(file, CaptionedImage(file, [], split))
         if image.split != split:
-            former = f'in the split "{split or ""}" here and in "{image.split or ""}" above'
-            raise ValueError(f"{location}: {file} is {former}; an image belongs to one split")
+            splits = f'in the split "{split or ""}" here and in "{image.split or ""}" above'
+            raise ValueError(f"{location}: {file} is {splits}; an image belongs to one split")
         lines = [" ".join(caption.split()) for caption in captions]
         if "" in lines:
             raise ValueError(f"{location}: {file} has an empty caption; write it, or remove it")
@@ -130,8 +130,8 @@ def read_captions(path: Path) -> list[CaptionedImage]:
     return list(images.values())
 
 
-def _from_json(path: Path, text: str) -> _Entries:
-    content = _parse(_Json, str(path), text)
+def _parse_json(path: Path, text: str) -> _Entries:
+    content = _validate(_Json, str(path), text)
     files: dict[int | str | None, str] = {}
     for number, image in enumerate(content.images):
         files[image.id] = "/".join(part for part in (image.filepath, image.file) if part)
@@ -145,13 +145,13 @@ def _from_json(path: Path, text: str) -> _Entries:
         yield location, files[entry.image_id], [entry.caption], None
 
 
-def _from_lines(path: Path, text: str) -> _Entries:
+def _parse_lines(path: Path, text: str) -> _Entries:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             yield from _parse_entry(f"{path}, line {number}", line)
 
 
-def _from_table(path: Path, text: str) -> _Entries:
+def _parse_table(path: Path, text: str) -> _Entries:
     first_line = next((line for line in text.splitlines() if line.strip()), "")
     separator = max(",;|\t", key=first_line.count)
     rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=True)
@@ -180,7 +180,7 @@ def _from_table(path: Path, text: str) -> _Entries:
 
 
 def _parse_entry(location: str, value: str | dict[str, str]) -> _Entries:
-    row = _parse(_Row, location, value)
+    row = _validate(_Row, location, value)
     for field in row.model_extra or ():
         advice = "rename it to file, caption or split, or remove it"
         raise ValueError(f'{location} has an unknown or repeated field "{field}"; {advice}')
@@ -188,12 +188,12 @@ def _parse_entry(location: str, value: str | dict[str, str]) -> _Entries:
     yield location, row.file, captions, row.split or None
 
 
-def _parse(kind: type[_Model], location: str, value: str | dict[str, str]) -> _Model:
-    """Validates JSON text or the cells of a table row."""
+def _validate(model: type[_Model], location: str, value: str | dict[str, str]) -> _Model:
+    """Validates JSON text or the cells of a table row; `location` is named in errors."""
     try:
         if isinstance(value, str):
-            return kind.model_validate_json(value)
-        return kind.model_validate(value)
+            return model.model_validate_json(value)
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         key = f'"{".".join(map(str, first["loc"]))}": ' if first["loc"] else ""
@@ -205,7 +205,7 @@ def _check_name(location: str, file: str) -> None:
     if path.is_absolute() or ".." in path.parts:
         reason = "which is outside the folder of images"
         raise ValueError(f'{location} names the file "{file}", {reason}; {_FIX}')
-    if not file.isprintable() or not 1 <= len(path.name) <= 255:  # the limits of file systems
+    if not file.isprintable() or not 1 <= len(path.name) <= 255:  # file systems have this limit
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 
 
@@ -215,46 +215,46 @@ def _assign_splits(path: Path, images: list[CaptionedImage]) -> None:
     if unassigned and len(unassigned) < len(images):
         advice = "give every image a split, or none"
         raise ValueError(f"{path}: {unassigned[0].file} has no split, unlike others; {advice}")
-    held_out = max(1, len(images) // HELD_OUT)
+    split_size = max(1, len(images) // SPLIT_RATIO)  # of "val" and of "test"
     order = sorted(unassigned, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())
     for i, image in enumerate(order):
-        image.split = "val" if i < held_out else "test" if i < 2 * held_out else "train"
+        image.split = "val" if i < split_size else "test" if i < 2 * split_size else "train"
     for image in images:
         image.split = _SPLITS.get(str(image.split), image.split)
 
 
 def open_photographs(data: Path, name: str) -> Split:
-    """Opens a split of a captions file, or of the folder with it; its images are `ImageFiles`.
+    """Opens a split of photographs, given the captions file or its folder.
 
-    The split "train" has all captions, other splits the first five of each photograph. Raises
-    FileNotFoundError if the captions file or image files are missing, and ValueError if the
-    captions file is damaged, lacks the split, or has an image without captions.
+    The images are `ImageFiles`. The split "train" has all captions of each photograph, other splits
+    the first five. Raises FileNotFoundError if the captions file or image files are missing, and
+    ValueError if the captions file is damaged, lacks the split, or has an image without captions.
     """
     path, entries = read_folder(data)
     selected = [image for image in entries if image.split == name]
     if not selected:
         sizes = Counter(str(image.split) for image in entries)
-        counts = ", ".join(f"{split} ({count})" for split, count in sorted(sizes.items()))
-        has = f"it has {counts or 'none at all'}"
-        raise ValueError(f'{path} has no photographs in the split "{name}"; {has}')
+        counts = [f"{split} ({count})" for split, count in sorted(sizes.items())]
+        splits = ", ".join(counts) or "no photographs"
+        raise ValueError(f'{path} has no photographs in the split "{name}"; it has {splits}')
     limit = None if name == "train" else EVALUATED_CAPTIONS
     captions = flatten_captions([image.captions[:limit] for image in selected])
-    return Split(*captions, ImageFiles(_paths(path, selected)), folder=path.parent / name)
+    return Split(*captions, ImageFiles(_image_paths(path, selected)), folder=path.parent / name)
 
 
 def find_uncaptioned(data: Path) -> list[Path]:
     """Returns the image files of a folder that its captions file does not list, sorted by name."""
     path, images = read_folder(data)
     files = {file for file in _image_folder(path).iterdir() if file.is_file()}
-    return sorted(files - {path, *_paths(path, images)})
+    return sorted(files - {path, *_image_paths(path, images)})
 
 
 def read_folder(data: Path) -> tuple[Path, list[CaptionedImage]]:
-    """Finds and reads the captions file of a folder; returns its path and its images."""
+    """Finds and reads the captions file of a folder; returns the file's path and images."""
     path = find_captions(data)
     if path is None:
-        forms = ".csv with the columns file and caption, .jsonl or .json, see docs/your-data.md"
-        raise FileNotFoundError(f"{data} holds no file of captions ({forms})")
+        formats = ".csv with the columns file and caption, .jsonl or .json, see docs/your-data.md"
+        raise FileNotFoundError(f"{data} holds no file of captions ({formats})")
     return path, read_captions(path)
 
 
@@ -264,7 +264,7 @@ def _image_folder(path: Path) -> Path:
     return folder if folder.is_dir() else path.parent
 
 
-def _paths(path: Path, images: list[CaptionedImage]) -> list[Path]:
+def _image_paths(path: Path, images: list[CaptionedImage]) -> list[Path]:
     """Returns the paths of photographs; raises FileNotFoundError if any is missing."""
     paths = [_image_folder(path) / image.file for image in images]
     # listing a folder once is much faster than checking 100,000 files

@@ -49,17 +49,17 @@ def is_precomputed(folder: Path) -> bool:
 def open_regions(folder: Path, name: str) -> Split:
     """Opens a split: "train", "val", "test", or another name such as "testall".
 
-    Raises FileNotFoundError if a file is missing, ValueError if features, captions, boxes disagree.
+    Raises FileNotFoundError if a file is missing, and ValueError if files disagree.
     """
-    names = ("dev", "val") if name == "val" else (name,)
-    prefix = next((part for part in names if (folder / f"{part}_ims.npy").is_file()), None)
+    prefixes = ("dev", "val") if name == "val" else (name,)
+    prefix = next((p for p in prefixes if (folder / f"{p}_ims.npy").is_file()), None)
     if prefix is None:
-        files = " or ".join(f"{part}_ims.npy" for part in names)
+        files = " or ".join(f"{p}_ims.npy" for p in prefixes)
         raise FileNotFoundError(f'{folder} has no features of the split "{name}": no {files}')
     rows = load_array(folder / f"{prefix}_ims.npy", 3, "images, regions, numbers")  # (rows, n, d)
     captions, path = _read_captions(folder / f"{prefix}_caps.txt"), folder / f"{prefix}_boxes.npy"
     boxes = _read_boxes(path, (*rows.shape[:2], 4)) if path.is_file() else None
-    sample = rows[: 4 * REPEATS]
+    sample = rows[: 4 * REPEATS]  # shows whether the file repeats rows
     is_repeat = [np.array_equal(row, sample[i - i % REPEATS]) for i, row in enumerate(sample)]
     if len(rows) == len(captions) and len(rows) % REPEATS == 0 and all(is_repeat):
         rows, boxes = rows[::REPEATS], None if boxes is None else boxes[::REPEATS]
@@ -93,27 +93,25 @@ def _read_boxes(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def write_gallery(
-    data: Split, split: str, out: Path, photographs: Sequence[Path] = (), count: int = COUNT
+    data: Split, split_name: str, out: Path, photographs: Sequence[Path] = (), count: int = COUNT
 ) -> None:
     """Writes images, features, boxes and `gallery.json` of a split atomically.
 
-    `data` holds precomputed features, `photographs` one photograph for each image; without
-    photographs, region boxes are drawn. `count` limits the images, from the first.
+    `data` holds precomputed features, `photographs` one photograph for each image. Without
+    photographs, region boxes are drawn. At most the first `count` images are written.
 
-    Raises:
-        FileExistsError: `out` exists.
-        ValueError: the numbers of photographs and images differ.
-        OSError: a photograph cannot be read.
+    Raises FileExistsError if `out` exists, ValueError if the numbers of photographs and images
+    differ, and OSError if a photograph cannot be read.
     """
     assert isinstance(data.features, np.ndarray)  # precomputed features are an array
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
     if photographs and len(photographs) != data.image_count:
-        counts = f"{len(photographs)} names of photographs, and features of {data.image_count}"
-        raise ValueError(f"there are {counts} images; list one name for each image")
+        counts = f"{len(photographs)} photographs, but features of {data.image_count} images"
+        raise ValueError(f"there are {counts}; list one name for each image")
     count = min(count, data.image_count)
     boxes = None if data.boxes is None else data.boxes[:count]
-    files = [f"images/{split}-{row:06}.webp" for row in range(count)]
+    files = [f"images/{split_name}-{row:06}.webp" for row in range(count)]
     records = [{"file": file, "captions": list[dict[str, str]]()} for file in files]
     subset = data.head(count)
     for text, row in zip(subset.captions, subset.image_of.tolist(), strict=True):
@@ -129,7 +127,7 @@ def write_gallery(
                 image = _draw_boxes(row, None if boxes is None else boxes[row])
             image.save(draft / file, quality=QUALITY)
         write_regions(draft, data.features[:count], boxes)
-        index = {"split": split, "world": data.folder.parent.resolve().name, "images": records}
+        index = {"split": split_name, "world": data.folder.parent.resolve().name, "images": records}
         (draft / INDEX).write_text(json.dumps(index), "utf-8")
 
 
@@ -138,8 +136,8 @@ def _draw_boxes(row: int, boxes: np.ndarray | None) -> Image.Image:
     image = Image.new("RGB", _DRAWING_SIZE, _PAPER_COLOR)
     pen = ImageDraw.Draw(image)
     for i, box in enumerate([] if boxes is None else boxes):
-        first, last = (box[:2] * _DRAWING_SIZE).round(), (box[2:] * _DRAWING_SIZE).round() - 1
-        corners = [*np.minimum(first, last).tolist(), *np.maximum(first, last).tolist()]
+        start, end = (box[:2] * _DRAWING_SIZE).round(), (box[2:] * _DRAWING_SIZE).round() - 1
+        corners = [*np.minimum(start, end).tolist(), *np.maximum(start, end).tolist()]
         pen.rectangle(corners, outline=_LINE_COLORS[i % len(_LINE_COLORS)])
     pen.text((8, 6), f"image {row + 1}: regions, no photograph", fill=_INK_COLOR)
     return image
@@ -152,14 +150,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m polyview region-gallery", description=description)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of features and captions")
-    add("--split", default="test", help="split (default: test)")
+    add("--split", default="test", help="split to write (default: test)")
     add("--out", type=Path, required=True, help="gallery folder to write")
     add("--images", type=Path, help="folder of photographs (default: draw the boxes)")
     add("--names", type=Path, help="text file of the photographs' names, one per line, in order")
     add("--count", type=positive_int, default=COUNT, help=f"number of images (default: {COUNT:,})")
     options = parser.parse_args(argv)
     if (options.images is None) != (options.names is None):
-        raise ValueError("--images and --names go together: a folder, and its files in order")
+        raise ValueError("--images and --names need each other; give both options, or neither")
     lines = options.names.read_text("utf-8").splitlines() if options.names else []
     photographs = [options.images / line.strip() for line in lines if line.strip()]
     data = open_regions(options.data, options.split)

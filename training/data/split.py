@@ -42,7 +42,7 @@ class Split:
         image_of: (N_txt,) int64, the row of each caption's image.
         images: N_img images, decoded on access; empty if there are only features. For clips, all
             frames, clip by clip.
-        frames: number of `images` in each of the N_img items; more than 1 for clips.
+        frames: number of `images` in each of the N_img items; more than 1 for clips with images.
         features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
             versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
             (a feature for each frame). Empty until `training/data/features.py` computes them.
@@ -60,8 +60,7 @@ class Split:
         objects: the objects of images and those that captions mention, if known.
         foils: returns pairs of true and false captions, if available.
 
-    Raises:
-        ValueError: features or images disagree with the captions.
+    Raises ValueError if features or images disagree with the captions.
     """
 
     captions: list[str]
@@ -95,17 +94,18 @@ class Split:
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """Limits clips to `frames` frames each, 0 for all; raises ValueError for other splits."""
+        """Limits clips to `frames` frames, unless it is 0; raises ValueError without `Clips`."""
         if not frames:
             return self
         if not isinstance(self.features, Clips):
-            reason = f"chooses among the frames of clips, and {self.folder.parent} holds none"
-            raise ValueError(f"frames={frames} {reason} (training/data/videos.py); leave it at 0")
+            clips = "clips with precomputed features (training/data/videos.py)"
+            reason = f"frames={frames} is for {clips}, and {self.folder.parent} holds none"
+            raise ValueError(f"{reason}; set frames=0")
         clips = self.features.limit_frames(frames)
         return replace(self, features=clips, lengths=clips.lengths)
 
     def limit_captions(self, count: int) -> Split:
-        """Selects the first `count` captions of each image, or all for 0.
+        """Selects the first `count` captions of each image, or all captions if `count` is 0.
 
         Raises ValueError for captions with kinds, objects or known relevant images.
         """
@@ -113,9 +113,9 @@ class Split:
             return self
         if self.relevant is not None or self.objects is not None or self.kinds:
             reason = f"{self.folder.parent} has captions with kinds or objects"
-            raise ValueError(f"{reason}; leave ranked_captions={count} at 0")
-        position = np.arange(len(self.captions)) - np.searchsorted(self.image_of, self.image_of)
-        return self.select(np.flatnonzero(position < count))
+            raise ValueError(f"{reason}; set ranked_captions=0, not {count}")
+        starts = np.searchsorted(self.image_of, self.image_of)  # first caption of the same image
+        return self.select(np.flatnonzero(np.arange(len(self.captions)) - starts < count))
 
     def mask(self, rows: np.ndarray | slice, size: int) -> np.ndarray:
         """Returns the mask (B, size) of features that are not padding, for the images in `rows`."""
@@ -125,11 +125,11 @@ class Split:
         return np.arange(size) < self.lengths[rows, None]
 
     def head(self, count: int) -> Split:
-        """Selects the captions of the first `count` images, or of all for 0."""
+        """Selects the captions of the first `count` images, or all captions if `count` is 0."""
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
 
     def select_photographs(self, rows: np.ndarray) -> Split:
-        """Selects the photographs in ascending rows (n,), with their captions."""
+        """Selects the photographs in `rows` (n,), in ascending order, and their captions."""
         assert isinstance(self.images, ImageFiles)
         images = ImageFiles([self.images.paths[row] for row in rows])
         split = self.select(np.flatnonzero(np.isin(self.image_of, rows)))
@@ -150,7 +150,7 @@ class Split:
         """Raises ValueError if `copies` is more than 1 and the images are not photographs."""
         if copies > 1 and not isinstance(self.images, ImageFiles):
             reason = f"crops photographs, and {self.folder.parent} holds none"
-            raise ValueError(f"{setting}={copies} {reason}; leave it at 1")
+            raise ValueError(f"{setting}={copies} {reason}; set {setting}=1")
 
     def require_twins(self) -> np.ndarray:
         """Returns `alike`; raises ValueError if clips have no twins or no captions of order."""
@@ -173,7 +173,7 @@ def flatten_captions(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.n
 
 
 class Copies:
-    """Features (N, n, d) of several versions of each image; indexing returns the first version."""
+    """Features (N_img, n, d) of several versions of images; indexing reads the first version."""
 
     def __init__(self, versions: Sequence[np.ndarray]) -> None:
         self.versions, self.shape = versions, versions[0].shape
@@ -193,13 +193,12 @@ class Copies:
 class Clips:
     """Features of the frames of N clips (N, n, d), padded with zeros to the longest clip.
 
-    `paths` are .npy files of floats (T, d) in time order. `limit_frames` limits T.
+    `paths` are .npy files of floats (T, d), a row for each of a clip's T frames in time order.
 
     Attributes:
         lengths: (N,) int64, the number of frames read from each clip.
 
-    Raises:
-        ValueError: a file is not an array of floats (T, d), or d differs between the files.
+    Raises ValueError if a file is not an array of floats (T, d), or d differs between the files.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -230,14 +229,15 @@ class Clips:
         frames_by_row = []
         for row in np.arange(len(self))[rows].tolist():
             total, count = self._totals[row], self.lengths[row]
-            # the middle frames of `count` equal parts of the clip
+            # the frames in the middle of `count` equal parts of the clip
             frames_by_row.append((row, (2 * np.arange(count) + 1) * total // (2 * count)))
         return self._read(frames_by_row)
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Returns features (B, n, d) of the clips in `rows` (B,); draws frames of long clips.
+        """Returns features (B, n, d) of the clips in `rows` (B,).
 
-        PVSE, section 3.5: "for videos longer than 8 frames we select random subsequences".
+        Draws a random start and stride if a clip has more frames than the limit. PVSE, section 3.5:
+        "for videos longer than 8 frames we select random subsequences".
         """
         frames_by_row = []
         for row in rows.tolist():
@@ -249,12 +249,12 @@ class Clips:
         return self._read(frames_by_row)
 
     def _read(self, frames_by_row: list[tuple[int, np.ndarray]]) -> np.ndarray:
-        """Reads the frames at the indices (n,) of each clip, padded with zeros."""
+        """Reads frames, given the row of each clip and their indices; pads them to (B, n, d)."""
         arrays = [_load_features(self._paths[row])[frames] for row, frames in frames_by_row]
         dtype = np.result_type(*arrays) if arrays else np.float32
         out = np.zeros((len(arrays), *self.shape[1:]), dtype)
-        for array, row in zip(arrays, out, strict=True):
-            row[: len(array)] = array
+        for array, padded in zip(arrays, out, strict=True):
+            padded[: len(array)] = array
         return out
 
 
@@ -295,10 +295,10 @@ def with_exchanged_halves(split: Split) -> Split:
     """Appends a copy of each clip of the moving world with its halves exchanged.
 
     Not in the papers. A clip has one action in each half (`training/scenes/motion.py`), so the copy
-    shows the actions of the clip's twin in front of the clip's own background. Its "free" captions
-    stay true, its "order" captions are those of the twin, and its "motion" captions are dropped,
-    because the movement may be cut in two. `split` holds features (N, T, d); twins are in rows 2 k
-    and 2 k + 1. Raises ValueError for other clips.
+    shows the actions of the clip's twin in front of the clip's own background. The copy has the
+    "free" captions of the clip and the "order" captions of the twin. It has no "motion" captions,
+    because the movement may be cut in two. The features (N_img, n, d) of a clip are in time order;
+    twins are in rows 2 k and 2 k + 1. Raises ValueError for other clips.
     """
     alike = split.require_twins()
     assert isinstance(split.features, np.ndarray)

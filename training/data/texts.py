@@ -1,7 +1,7 @@
 """The text side of a training run: tokenizer, text encoder and tokenized captions.
 
 A frozen text encoder encodes every caption once. Training then looks up the token features in a
-cached file, which depends only on encoder, tokenizer and captions.
+cached file. The file depends only on the encoder, the tokenizer and the captions.
 """
 
 import copy
@@ -37,11 +37,11 @@ class TextConfig(Settings):
 
     Attributes:
         arch: a key of `models.encoders.TEXT_ENCODERS`.
-        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU,
-            which uses the settings after `lr_scale`.
+        source: source of a published text encoder, see `export/encoders/`. Empty for the BiGRU; the
+            settings after `lr_scale` are the BiGRU's.
         frozen: keep a published encoder fixed and compute its token features once.
         lr_scale: learning rate of a published encoder that is trained, as a share of the base rate
-            (VSE-infinity trains BERT with 0.1).
+            (0.1 for BERT in VSE-infinity).
         word_dim: width of word embeddings (300 in the papers).
         hidden_dim: width of contextual word features (1,024 in the papers).
         dropout: dropout on word embeddings, and on the features of a frozen encoder.
@@ -69,8 +69,8 @@ class TextConfig(Settings):
 
     @model_validator(mode="after")
     def _check_source_settings(self) -> Self:
-        for name, empty in (("unknown_rate", 0.0), ("vectors", "")) if self.source else ():
-            if (value := getattr(self, name)) != empty:
+        for name, default in (("unknown_rate", 0.0), ("vectors", "")):
+            if self.source and (value := getattr(self, name)) != default:
                 raise ValueError(f"{name}={value} has no effect with text.source; leave {name} out")
         if self.source and self.arch == "bigru":
             advice = 'set text.arch to "bert" or "clip_text", or leave text.source out'
@@ -79,15 +79,14 @@ class TextConfig(Settings):
 
 
 class TokenTable:
-    """The tokenized captions of a split, padded to the longest caption.
+    """The tokenized captions of a split, padded to L, the number of tokens of the longest.
 
     Attributes:
-        ids: (N_txt, L) int64 token ids, or row numbers (`number_tokens`); 0 is padding.
+        ids: (N_txt, L) int64 token ids, or numbers of tokens (`number_tokens`); 0 is padding.
         lengths: (N_txt,) number of tokens of each caption.
         fixed_ids: ids of padding and marks, which [UNK] never replaces.
 
-    Raises:
-        ValueError: a caption holds no word.
+    Raises ValueError if a caption holds no word.
     """
 
     def __init__(self, tokenizer: Tokenizer, captions: list[str]) -> None:
@@ -107,17 +106,17 @@ class TokenTable:
         lengths = self.lengths[index]
         return self.ids[index, : lengths.max()], lengths
 
-    def number_tokens(self, first: int) -> "TokenTable":
-        """Returns a copy whose ids count all tokens from `first` + 1, as rows of token features."""
+    def number_tokens(self, offset: int) -> "TokenTable":
+        """Returns a copy whose ids number all tokens from `offset` + 1, for `StoredTokens`."""
         table = copy.copy(self)
         is_token = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
         table.ids = np.zeros_like(self.ids)
-        table.ids[is_token] = first + np.arange(1, self.lengths.sum() + 1)
+        table.ids[is_token] = offset + np.arange(1, self.lengths.sum() + 1)
         return table
 
 
 class StoredTokens(TextEncoder):
-    """Looks up stored token features (rows, d) float16 by row number, from 1."""
+    """Looks up stored features (tokens, d) float16; token number n has row n - 1."""
 
     def __init__(self, tokens: np.ndarray, dropout: float = 0.0) -> None:
         super().__init__()
@@ -125,18 +124,18 @@ class StoredTokens(TextEncoder):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002
-        """Returns features (B, L, d) for row numbers (B, L); 0 for row number 0."""
-        rows = ids.cpu().numpy()  # (B, L)
-        features = np.zeros((*rows.shape, self.dim), np.float32)
-        features[rows > 0] = self.tokens[rows[rows > 0] - 1]
+        """Returns features (B, L, d) of token numbers (B, L); zeros for number 0, the padding."""
+        numbers = ids.cpu().numpy()  # (B, L)
+        features = np.zeros((*numbers.shape, self.dim), np.float32)
+        features[numbers > 0] = self.tokens[numbers[numbers > 0] - 1]
         return self.dropout(torch.from_numpy(features).to(ids.device))
 
 
 class TextSide:
     """The text encoder of a training run, with the tokenized captions `train` and `val`.
 
-    The vocabulary has the words of the captions `vocabulary`. A frozen encoder computes token
-    features on `device`, which are stored in the folder `cache`.
+    The BiGRU's vocabulary has the words of the captions `vocabulary`. The token features of a
+    frozen encoder are computed on `device` and stored in the folder `cache`.
 
     Attributes:
         encoder: the text encoder, or `StoredTokens` in place of a frozen encoder.
@@ -145,9 +144,8 @@ class TextSide:
         tables: the tokenized captions of the training and the validation split.
         description: metadata from which the export builds the encoder.
 
-    Raises:
-        FileNotFoundError: the source or the vectors file is missing.
-        ValueError: the configuration does not match the source.
+    Raises FileNotFoundError if the source or the file of word vectors is missing, and ValueError if
+    the configuration does not match the source.
     """
 
     def __init__(
@@ -167,7 +165,7 @@ class TextSide:
             refuse_missing(source, "text.source")
             spec = describe_text_source(source)
             if (arch := spec["arch"]) != config.arch:
-                raise ValueError(f'{source} is of text.arch "{arch}", not "{config.arch}"')
+                raise ValueError(f'{source} needs text.arch="{arch}", not "{config.arch}"')
             self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
             self.description = {key: spec[key] for key in ("arch", "arguments", "max_length")}
         else:
@@ -206,7 +204,7 @@ def _build_bigru(
 def _cached_features(
     encoder: TextEncoder, tables: list[TokenTable], description: Mapping[str, Any], cache: Path
 ) -> np.ndarray:
-    """Returns cached, memory-mapped token features (tokens, d) float16 of all captions."""
+    """Returns memory-mapped token features (tokens, d) float16; computes them if not cached."""
     digest = hashlib.sha256(json.dumps([description["sha256"], description["max_length"]]).encode())
     for table in tables:
         digest.update(table.ids.tobytes())
@@ -225,8 +223,9 @@ def _cached_features(
 @torch.inference_mode()
 def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
     """Writes the token features of all captions into `out` (tokens, d)."""
-    device, ends = next(encoder.parameters()).device, np.cumsum(table.lengths)
-    order = np.argsort(table.lengths, kind="stable")
+    device = next(encoder.parameters()).device
+    ends = np.cumsum(table.lengths)  # the end of each caption's rows in `out`
+    order = np.argsort(table.lengths, kind="stable")  # similar lengths in a batch save padding
     for start in tqdm(range(0, len(order), BATCH_SIZE), desc="token features", mininterval=2):
         index = order[start : start + BATCH_SIZE]
         ids, lengths = map(torch.from_numpy, table.rows(index))
@@ -238,18 +237,19 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
 def build_tokenizer(
     captions: Iterable[str], min_count: int = 1, *, marks: bool = False
 ) -> Tokenizer:
-    """Builds a lower-casing word tokenizer over the words of captions, [PAD] = 0 and [UNK] = 1.
+    """Builds a tokenizer that splits lower-cased texts into the words of captions.
 
-    Words with a count below `min_count` become [UNK]; the ids of the others are in descending order
-    of count, then alphabetical. `marks` puts each text between <start> and <end>, the last ids.
+    [PAD] has id 0, [UNK] id 1. Words are sorted by descending count, then alphabetically; those
+    with a count below `min_count` become [UNK]. `marks` puts each text between <start> and <end>,
+    which have the last ids. Raises ValueError if the captions contain no word.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     splitters = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation("removed")]
-    words = pre_tokenizers.Sequence(splitters)
+    splitter = pre_tokenizers.Sequence(splitters)
     counts: Counter[str] = Counter()
     for caption in captions:
-        pieces = words.pre_tokenize_str(normalizer.normalize_str(caption))
-        counts.update(piece for piece, _ in pieces)
+        words = splitter.pre_tokenize_str(normalizer.normalize_str(caption))
+        counts.update(word for word, _ in words)
     if not counts:
         raise ValueError("there are no captions to build a vocabulary from")
     frequent = [word for word, count in counts.items() if count >= min_count]
@@ -258,7 +258,7 @@ def build_tokenizer(
     vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent, *ends])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = words
+    tokenizer.pre_tokenizer = splitter
     if marks:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{START} $A {END}", special_tokens=[(end, vocabulary[end]) for end in ends]
@@ -274,6 +274,7 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
     vectors have another width, or the file contains none of the words.
     """
     rows, vectors = [], []
+    advice = "text.word_dim must be the width of its vectors"
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             word, *numbers = line.rstrip().rsplit(" ", dim)
@@ -281,10 +282,9 @@ def load_vectors(path: Path, vocabulary: Mapping[str, int], dim: int) -> tuple[T
                 continue
             if len(numbers) != dim:
                 counts = f"{len(numbers)} numbers, but text.word_dim is {dim}"
-                raise ValueError(f'{path}: "{word}" has {counts}')
+                raise ValueError(f'{path}: "{word}" has {counts}; {advice}')
             rows.append(vocabulary[word])
             vectors.append([float(number) for number in numbers])
     if not rows:
-        advice = "text.word_dim must be the width of its vectors"
         raise ValueError(f"{path} has no vectors of width {dim} for any caption's words; {advice}")
     return torch.tensor(rows), torch.tensor(vectors)

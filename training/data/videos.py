@@ -9,11 +9,11 @@ differ between clips.
                        tab and the number of frames. A clip's name is the stem of its URL
     mrw-v1.0.json      MRW (Song and Soleymani, CVPR 2019; yalesong/pvse, data/): a list of
                        {"id", "sentence"}
-    *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), train_val_ and test_, or one file:
+    *videodatainfo*.json    MSR-VTT (Xu et al., CVPR 2016), one or two files:
                        {"videos": [{"video_id", "split"}], "sentences": [{"video_id", "caption"}]},
                        where the splits are "train", "validate" and "test"
-    vatex_*.json       VaTeX (Wang et al., ICCV 2019): vatex_training_, vatex_validation_ and
-                       vatex_public_test_: a list of {"videoID", "enCap": [sentences]}
+    vatex_*.json       VaTeX (Wang et al., ICCV 2019), a file for each of the splits training,
+                       validation and public_test: a list of {"videoID", "enCap": [sentences]}
 
 Lists of clips override the splits of the annotations; TGIF and MRW need lists. A list is a file
 `train`, `val` or `valid`, or `test`, with the suffix .txt or .tsv, in `splits/` or `split/`, with a
@@ -40,7 +40,7 @@ def is_videos(folder: Path) -> bool:
 
 
 def open_videos(folder: Path, name: str) -> Split:
-    """Opens the features and captions of a split: "train", "val", "test" or a list of clips.
+    """Opens the features and captions of "train", "val", "test" or a list of clips.
 
     Raises FileNotFoundError if the split does not exist, and ValueError if annotations, lists and
     features disagree or a file is damaged.
@@ -71,30 +71,31 @@ def open_videos(folder: Path, name: str) -> Split:
             advice = f"add it, or list unavailable clips in {ABSENT_LIST}, one per line"
             raise ValueError(f"{folder}: {fault}, the first is {missing[0]}; {advice}")
     features = Clips(list(files.values()))
-    texts = flatten_captions([captions[clip] for clip in clips])
-    return Split(*texts, features=features, lengths=features.lengths, folder=folder / name)
+    texts, rows = flatten_captions([captions[clip] for clip in clips])
+    return Split(texts, rows, features=features, lengths=features.lengths, folder=folder / name)
 
 
 def _find_annotations(folder: Path) -> list[tuple[Path, Callable[[Path], _Entries]]]:
-    readers: dict[str, Callable[[Path], _Entries]] = {"tgif-*.tsv": _tgif, "mrw-*.json": _mrw}
-    readers["*videodatainfo*.json"] = _msr_vtt
-    readers |= dict.fromkeys((f"vatex_{part}_*.json" for part in _VATEX), _vatex)
+    """Returns the annotation files of a folder, each with the function that reads it."""
+    readers: dict[str, Callable[[Path], _Entries]] = {"tgif-*.tsv": _read_tgif}
+    readers |= {"mrw-*.json": _read_mrw, "*videodatainfo*.json": _read_msr_vtt}
+    readers |= dict.fromkeys((f"vatex_{part}_*.json" for part in _VATEX), _read_vatex)
     return [(path, read) for glob, read in readers.items() for path in sorted(folder.glob(glob))]
 
 
-def _tgif(path: Path) -> _Entries:
+def _read_tgif(path: Path) -> _Entries:
     for line in path.read_text("utf-8").split("\n"):
         if line.strip():
-            url, sentence, *_ = [*line.split("\t"), ""]
+            url, sentence, *_ = [*line.split("\t"), ""]  # the sentence is "" in a line without tabs
             yield _stem(url), sentence, None
 
 
-def _mrw(path: Path) -> _Entries:
+def _read_mrw(path: Path) -> _Entries:
     for entry in json.loads(path.read_text("utf-8")):
         yield entry["id"], entry["sentence"], None
 
 
-def _msr_vtt(path: Path) -> _Entries:
+def _read_msr_vtt(path: Path) -> _Entries:
     content = json.loads(path.read_text("utf-8"))
     splits = {video["video_id"]: video["split"] for video in content["videos"]}
     for entry in content["sentences"]:
@@ -102,7 +103,7 @@ def _msr_vtt(path: Path) -> _Entries:
         yield entry["video_id"], entry["caption"], "val" if split == "validate" else split
 
 
-def _vatex(path: Path) -> _Entries:
+def _read_vatex(path: Path) -> _Entries:
     split = next(split for part, split in _VATEX.items() if path.name.startswith(f"vatex_{part}_"))
     for entry in json.loads(path.read_text("utf-8")):
         for sentence in entry["enCap"]:
@@ -125,7 +126,7 @@ def _check_entries(path: Path, entries: _Entries) -> _Entries:
 
 
 def _stem(line: str) -> str:
-    """Returns the name of a clip from its name or URL (of TGIF: ".../tumblr_mev_500.gif")."""
+    """Returns the name of a clip, given the name or a URL such as ".../tumblr_mev_500.gif"."""
     return line.strip().rpartition("/")[2].removesuffix(".gif")
 
 

@@ -31,12 +31,12 @@ from polyview.training.loop.loop import CONFIG, LOG, TOKENIZER, Loop
 from polyview.training.objectives.losses import info_nce, same_image
 
 MODEL = "model"  # folder of the best weights in a run
-_MAX_LOGIT_SCALE = math.log(100)  # logarithm of the inverse temperature, as in the paper
+_MAX_LOGIT_SCALE = math.log(100)  # maximum logarithm of the inverse temperature (the paper's)
 _MAX_TOKENS = 77  # maximum number of tokens of a text if the recipe states none
 
 
 class ClipTraining(Loop[TrainConfig, Batch]):
-    """Trains the CLIP model that `config.network` describes; images are stretched to its size.
+    """Trains the CLIP model that `config.network` describes, on images stretched to squares.
 
     Only these settings apply: data, optimizer, epochs, batch_size, captions_per_image, precision,
     seed, train_images, text.min_count and text.unknown_rate.
@@ -88,8 +88,8 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         for rows in np.array_split(np.arange(len(self.val.captions)), 10):
             ids = torch.from_numpy(self.tables[1].rows(rows)[0]).to(self.device)
             texts.append(self.model.get_text_features(ids).pooler_output)
-        first, second = (F.normalize(torch.cat(side), dim=1) for side in (images, texts))
-        return retrieval_metrics((first @ second.mT).cpu().numpy(), self.val.image_of)
+        image_rows, text_rows = (F.normalize(torch.cat(side), dim=1) for side in (images, texts))
+        return retrieval_metrics((image_rows @ text_rows.mT).cpu().numpy(), self.val.image_of)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns weights and metadata, see `Loop`; also writes RUN/model."""

@@ -23,14 +23,14 @@ def run_command(
     *,
     recipe: str = "",
     describe_settings: Callable[[], Iterable[str]] | None = None,
-    caches: bool = False,
+    use_cache: bool = False,
 ) -> None:
     """Runs the command line of `python -m polyview COMMAND`: trains and prints the best metric.
 
     `build(settings, out, resume=...)` creates the training loop from `settings_class` settings.
     Without a default `recipe`, a new run needs `--recipe`. `describe_settings` returns the lines of
-    `--help-settings`, by default those of `settings_class`. `caches` adds the options `--cache` and
-    `--skip-damaged`, which `build` receives as `cache` and `skip_damaged`.
+    `--help-settings`, by default those of `settings_class`. `use_cache` adds the options `--cache`
+    and `--skip-damaged`, which `build` receives as `cache` and `skip_damaged`.
     """
     purpose = "Starts or resumes a run; --list names the recipes, --help-settings the settings."
     parser = argparse.ArgumentParser(prog=f"python -m polyview {command}", description=purpose)
@@ -41,7 +41,7 @@ def run_command(
     add("--set", action="append", metavar="NAME=VALUE", help="replace a setting, e.g. epochs=3")
     help_text = "continue the run in --out with its settings; --set epochs=N extends it"
     add("--resume", action="store_true", help=help_text)
-    if caches:
+    if use_cache:
         help_text = f"folder of stored features of images and texts (default: {CACHE})"
         add("--cache", type=Path, default=CACHE, help=help_text)
         add("--skip-damaged", action="store_true", help="leave out images that cannot be read")
@@ -71,7 +71,7 @@ def run_command(
             example = "for example --recipe scenes/vse_infty"
             raise ValueError(f"choose a recipe, {example}; --list names all")
         config = load_recipe(settings_class, options.recipe or recipe, options.set)
-        names = ("resume", "cache", "skip_damaged") if caches else ("resume",)
+        names = ("resume", "cache", "skip_damaged") if use_cache else ("resume",)
         loop = build(config, options.out, **{name: getattr(options, name) for name in names})
         best = loop.fit().get(loop.selection_metric)
         result = f"{loop.selection_metric} {best:.1f}, " if best is not None else ""

@@ -67,22 +67,22 @@ class TrainConfig(Settings):
         also: further folders of captioned photographs; their training splits join that of `data`.
         frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
             random start and stride, evaluation at equal distances.
-        backbone: source of the image encoder, see `export/encoders/`; unused if `data` is features.
+        backbone: source of the image encoder, see `export/encoders/`; unused with features.
         backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise the
             encoder is trained on images decoded in each epoch; batch norms keep their statistics.
         backbone_lr_scale: learning rate of a trained image encoder as a share of the base rate
             (VSE-infinity: 0.1 for a CNN, 0.01 for a CNN pretrained on billions of tags).
         network: a `CLIPConfig` of transformers, to train a CLIP from random weights with method
             "clip" (`training/loop/clip.py`, which names the settings that apply).
-        init: run folder whose best weights training starts from; empty for random weights.
+        init: run folder; training starts from the run's best weights. Empty for random weights.
         text: tokenizer and text encoder.
         optimizer: AdamW and its schedule.
         epochs: passes over all captions.
         batch_size: image-text pairs per step.
         captions_per_image: number of captions of one image, or of alike images (`Split.alike`),
             that share a batch, so that the image is encoded once. 1 draws pairs independently.
-        exchange_halves: also train on copies of clips of the moving world with exchanged halves and
-            the captions that are true of the copies (`training/data/split.py`; not in the papers).
+        exchange_halves: also train on copies of clips of the moving world with exchanged halves.
+            Captions of a copy are true of it (`training/data/split.py`; not in the papers).
         order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`;
             not in the papers); they have as many steps as the other epochs.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
@@ -90,14 +90,14 @@ class TrainConfig(Settings):
         feature_copies: number of cached versions of each training photograph: the photograph and
             random crops, half of them mirrored. Each batch draws one version.
         patience: stop after this many epochs without a better validation rsum.
-        ranked_captions: rank only this number of captions per image, from the first, in validation
-            and evaluation; 0 for all (PVSE ranks one of three for each test clip of TGIF).
+        ranked_captions: number of captions per image to rank in validation and evaluation, from the
+            first; 0 for all (PVSE ranks one of three for each test clip of TGIF).
         validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
         seed: random seed of weights, batches and augmentation.
-        projection_init: "torch" for torch's default, or "xavier" to initialise the linear maps of
-            image features as the releases of VSE++ and VSE-infinity do: uniform within
-            sqrt(6 / (d + D)) of 0, biases 0.
+        projection_init: initial linear maps of image features: "torch" for torch's default, or
+            "xavier" as in the releases of VSE++ and VSE-infinity. Xavier's weights are uniform
+            within sqrt(6 / (d + D)) of 0, biases are 0; d and D are the widths of input and output.
         train_images: number of training images to use, from the first; 0 for all.
     """
 
@@ -179,7 +179,7 @@ class BackboneConfig(Settings):
         return OptimizerConfig(**shared, schedule="cosine", clip_norm=math.inf)
 
     def describe(self, preprocess: Preprocess, data: dict[str, Any]) -> dict[str, Any]:
-        """Returns the metadata of SceneNet weights; `data` is from `open_split.describe_data`."""
+        """Returns the metadata of SceneNet weights; `data` has the fields of `describe_data`."""
         return {
             "kind": "image_backbone",
             "arch": "scene_net",
@@ -189,23 +189,22 @@ class BackboneConfig(Settings):
         }
 
 
-def load_recipe(kind: type[S], name: str, changes: Sequence[str] | None = None) -> S:
+def load_recipe(settings_class: type[S], name: str, changes: Sequence[str] | None = None) -> S:
     """Reads a recipe, given its name below `training/recipes` or the path of a TOML file.
 
     Changes are "dotted.name=value", see `apply_change`. A change of `method` is applied first,
     because it removes the recipe's `arguments` and `objective`.
 
-    Raises:
-        FileNotFoundError: the recipe does not exist; the message lists all recipes.
-        ValueError: an unknown name or an invalid value.
+    Raises FileNotFoundError, which lists all recipes, if the recipe does not exist, and ValueError
+    for an unknown name or an invalid value.
     """
-    values = _read(name)
+    values = _read_recipe(name)
     for change in sorted(changes or [], key=lambda c: c.partition("=")[0].strip() != "method"):
         apply_change(values, change)
-    return check(kind, values, f"recipe {name}")
+    return check(settings_class, values, f"recipe {name}")
 
 
-def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
+def _read_recipe(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
     """Reads a recipe, merged over the recipe that it extends."""
     if name in extended_by:
         cycle = " extends ".join((*extended_by, name))
@@ -214,11 +213,11 @@ def _read(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(unknown_name_message("recipe", name, recipe_names()))
     values = tomllib.loads(path.read_text("utf-8"))
-    base, dropped = values.pop("extends", None), values.pop("drop", [])
+    base, drop_names = values.pop("extends", None), values.pop("drop", [])
     if base is None:
         return values
-    inherited = _read(str(base), (*extended_by, name))
-    for setting in dropped:
+    inherited = _read_recipe(str(base), (*extended_by, name))
+    for setting in drop_names:
         *parents, last = setting.split(".")
         table = functools.reduce(lambda part, key: part.get(key, {}), parents, inherited)
         if last not in table:
@@ -243,11 +242,11 @@ def recipe_names() -> list[str]:
     return sorted(name for name in names if not name.startswith("sweeps/"))
 
 
-def recipe_lines(kind: type[Settings]) -> list[str]:
+def recipe_lines(settings_class: type[Settings]) -> list[str]:
     """Lists the recipes of a settings class, each with the first clause of its comment."""
     lines = []
     for name in recipe_names():
-        if _read(name).keys() <= kind.model_fields.keys():
+        if _read_recipe(name).keys() <= settings_class.model_fields.keys():
             text = (RECIPES / f"{name}.toml").read_text("utf-8")
             comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
             words = " ".join(line.removeprefix("#").strip() for line in comment)

@@ -46,7 +46,7 @@ class DualEncoder(nn.Module):
         return self
 
     def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns features (B, N, d) and their mask (B, N) of `images`, features or pixels."""
+        """Returns features (B, N, d) and their mask (B, N); encodes `images` if they are pixels."""
         if self.image_encoder is None:
             return images, mask
         features: Tensor = self.image_encoder(images)  # (B, N, d)
@@ -62,8 +62,8 @@ class DualEncoder(nn.Module):
         if self.training:
             features = F.dropout(features, self.config.feature_dropout)
             mask, word_mask = (
-                drop_elements(elements, self.config.size_augmentation, keep_first=keeps)
-                for elements, keeps in zip((mask, word_mask), self.has_summary, strict=True)
+                drop_elements(side_mask, self.config.size_augmentation, keep_first=has_summary)
+                for side_mask, has_summary in zip((mask, word_mask), self.has_summary, strict=True)
             )
         views = self.method.encode_image(features, mask)
         return views[rows], self.method.encode_text(words, word_mask)

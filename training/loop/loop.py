@@ -34,19 +34,18 @@ B = TypeVar("B")
 class Loop(ABC, Generic[C, B]):
     """A training run: `__init__` checks settings and sets the seed; `start` receives the module.
 
-    `out` is the run folder. `resume` continues its run; on a CPU the final weights equal those of
-    an uninterrupted run bit for bit.
+    `out` is the run folder. `resume` continues the run in it; on a CPU the final weights equal
+    those of an uninterrupted run bit for bit.
 
     Attributes:
         selection_metric: the validation metric to maximise.
         digits: decimal digits of validation metrics in the log.
-        progress: finished epochs and steps, the best epoch (from 0), and drops of the rate.
+        progress: finished epochs and steps; the best epoch (from 0) and its metrics; rate drops.
         rows: rows of the log.
 
-    Raises:
-        FileExistsError: the folder holds a run and `resume` is False.
-        ValueError: `resume` is True and the run has other settings (only `epochs` and `patience`
-            may be raised), or the processor has no instructions for the precision.
+    Raises FileExistsError if the folder holds a run and `resume` is False. Raises ValueError if a
+    resumed run has other settings (only `epochs` and `patience` may be raised), or if the precision
+    is bf16 and the processor has no instructions for it.
     """
 
     selection_metric: ClassVar[str] = "rsum"
@@ -71,13 +70,14 @@ class Loop(ABC, Generic[C, B]):
         torch.manual_seed(config.seed)
 
     def _check_settings(self) -> None:
+        """Raises ValueError if settings differ from the run's; epochs and patience may rise."""
         stored = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
         for name, value in sorted(self.config.model_dump(mode="json").items()):
-            recorded = stored.get(name)
-            can_rise = name in ("epochs", "patience") and value > (recorded or 0)
-            if value != recorded and not can_rise:
+            old = stored.get(name)
+            is_raised = name in ("epochs", "patience") and value > (old or 0)
+            if value != old and not is_raised:
                 rule = "--resume reads the settings of the run; epochs and patience may be raised"
-                reason = f'its "{name}" is {recorded!r}, not {value!r}; leave it out ({rule})'
+                reason = f'its "{name}" is {old!r}, not {value!r}; leave it out ({rule})'
                 raise ValueError(f"cannot resume {self.out}: {reason}, or name another folder")
 
     def start(
@@ -94,13 +94,12 @@ class Loop(ABC, Generic[C, B]):
         epoch; `groups` are optimizer groups (`parameter_groups`), None for all weights of `module`.
         `fused` updates all weights in one kernel. Returns whether a checkpoint was restored.
 
-        Raises:
-            ValueError: an epoch has no step, or the warm-up is at least as long as the run.
-            OSError: the run folder cannot be created.
+        Raises ValueError if an epoch has no step or the warm-up is at least as long as the run, and
+        OSError if the run folder cannot be created.
         """
-        config, plan = self.config, self.config.optimizer
+        config, optimizer_config = self.config, self.config.optimizer
         self.steps = self.steps_in_epoch(items)
-        total, warmup = self.steps * config.epochs, plan.warmup_steps
+        total, warmup = self.steps * config.epochs, optimizer_config.warmup_steps
         if warmup and warmup >= total:
             prefix = "optimizer." if isinstance(config, TrainConfig) else ""
             name, steps = f"{prefix}warmup_steps", f"{total} steps ({config.epochs} x {self.steps})"
@@ -110,9 +109,9 @@ class Loop(ABC, Generic[C, B]):
         self.module = module
         self.optimizer = torch.optim.AdamW(
             groups or parameter_groups(module.parameters()),
-            lr=plan.learning_rate,
-            weight_decay=plan.weight_decay,
-            amsgrad=plan.amsgrad,
+            lr=optimizer_config.learning_rate,
+            weight_decay=optimizer_config.weight_decay,
+            amsgrad=optimizer_config.amsgrad,
             fused=fused or None,
         )
         atomic_write(self.out / CONFIG, tomlkit.dumps(config.model_dump(mode="json")))
@@ -187,6 +186,7 @@ class Loop(ABC, Generic[C, B]):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
+        """Trains one epoch; returns the last base rate and the mean of each value of `step`."""
         totals: dict[str, float] = {}
         self.module.train()
         title = f"{self.out.name} epoch {epoch + 1}/{self.config.epochs}"
@@ -215,15 +215,15 @@ class Loop(ABC, Generic[C, B]):
 
     def _set_rate(self, epoch: int) -> float:
         """Sets the learning rate of the next step; returns the base rate."""
-        plan, step = self.config.optimizer, self.progress["step"]
-        rate = plan.learning_rate * min(1.0, (step + 1) / max(1, plan.warmup_steps))
-        if plan.schedule == "cosine":
-            share = min(1.0, step / (self.steps * self.config.epochs))
-            rate *= 0.5 * (1 + math.cos(math.pi * share))
-        elif plan.schedule == "plateau":
-            rate *= plan.decay ** len(self.progress["drops"])
+        config, step = self.config.optimizer, self.progress["step"]
+        rate = config.learning_rate * min(1.0, (step + 1) / max(1, config.warmup_steps))
+        if config.schedule == "cosine":
+            fraction = min(1.0, step / (self.steps * self.config.epochs))
+            rate *= 0.5 * (1 + math.cos(math.pi * fraction))
+        elif config.schedule == "plateau":
+            rate *= config.decay ** len(self.progress["drops"])
         else:
-            rate *= plan.decay ** sum(epoch >= e for e in plan.decay_epochs)
+            rate *= config.decay ** sum(epoch >= drop for drop in config.decay_epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
         return rate
@@ -270,6 +270,7 @@ class Loop(ABC, Generic[C, B]):
         save_tensors(self.out / LAST, tensors, metadata)
 
     def _load_last(self) -> None:
+        """Restores the state that `_save_last` wrote."""
         tensors, metadata = load_tensors(self.out / LAST)
         weights = {k.removeprefix("module."): v for k, v in tensors.items() if k[:7] == "module."}
         load_strict(self.module, weights, str(self.out / LAST))
@@ -295,6 +296,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Returns AdamW's groups at a `share` of the base rate; only matrices have weight decay."""
     weights = list(parameters)
-    matrices, others = ([p for p in weights if (p.ndim > 1) == wide] for wide in (True, False))
+    matrices = [weight for weight in weights if weight.ndim > 1]
+    others = [weight for weight in weights if weight.ndim <= 1]
     groups = {"params": matrices}, {"params": others, "weight_decay": 0.0}
     return [{**group, "share": share} for group in groups if group["params"]]

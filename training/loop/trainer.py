@@ -63,8 +63,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         train.refuse_copies("feature_copies", config.feature_copies)
         self.train = train.with_frames(config.frames).head(config.train_images)
         self.val = val.with_frames(config.frames).limit_captions(config.ranked_captions)
-        with torch.random.fork_rng():  # building an encoder draws random numbers
-            self.image_dim, summary = self._open_backbone()
+        with torch.random.fork_rng():  # building an encoder must not change the random state
+            self.image_dim, has_image_summary = self._open_backbone()
         vocabulary = self.train.captions
         if config.exchange_halves:
             self.train = with_exchanged_halves(self._with_features(self.train))
@@ -73,9 +73,9 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.objective = build_objective(config.method, config.objective)
         dims = self.image_dim, self.texts.encoder.dim
         method = models.build(config.method, *dims, config.arguments)
-        has_summary = summary, self.texts.summary_token
-        refuse_without_summary(config.method, method, *has_summary)
-        _refuse_idle_text(config, method)
+        has_summary = has_image_summary, self.texts.summary_token
+        refuse_without_summary(config.method, method, has_summary)
+        _require_text_weights(config, method)
         if config.projection_init == "xavier":
             for name, module in method.named_modules():
                 if isinstance(module, FeatureProjection) and name.startswith("project_image"):
@@ -91,7 +91,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = self._with_features(self.val)
 
     def _open_backbone(self) -> tuple[int, bool]:
-        """Returns the width d of image features, and whether sets start with a summary ([CLS])."""
+        """Opens the image encoder; returns its feature width d and whether the first is [CLS]."""
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
         if not self.config.backbone_frozen:
@@ -105,8 +105,8 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.backbone = sources.describe_image_source(source)
         if self.config.backbone_frozen:
             with torch.device("meta"):  # only shapes are needed
-                kind = IMAGE_ENCODERS[self.backbone["arch"]]
-                encoder: ImageEncoder = kind(**self.backbone["arguments"])
+                encoder_class = IMAGE_ENCODERS[self.backbone["arch"]]
+                encoder: ImageEncoder = encoder_class(**self.backbone["arguments"])
         else:
             encoder, self.preprocess, _ = sources.load_image_source(source, rounded=False)
             self.encoder = encoder
@@ -145,8 +145,9 @@ class Trainer(Loop[TrainConfig, Batch]):
         seeds: list[tuple[int, ...]] = [(config.seed, epoch)]
         if epoch < config.order_epochs:
             candidates = np.flatnonzero(np.array(self.train.kinds) == "order")
-            rounds = -(-self.steps // self.steps_in_epoch(len(candidates)))
-            seeds = [(config.seed, epoch, number) for number in range(rounds)]
+            # enough passes over these captions for as many steps as in other epochs
+            pass_count = -(-self.steps // self.steps_in_epoch(len(candidates)))
+            seeds = [(config.seed, epoch, number) for number in range(pass_count)]
         data = self.train, self.texts.tables[0], config.batch_size
         options = config.text.unknown_rate, config.captions_per_image, candidates
         passes = (batches(*data, seed, *options) for seed in seeds)
@@ -172,7 +173,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         return encode_split(self.model, self.val, self.texts.tables[1], self.device)
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tokenizer = self.out / TOKENIZER  # belongs to the best weights
+        tokenizer = self.out / TOKENIZER
         atomic_write(tokenizer, self.texts.tokenizer.to_str(pretty=True))
         description = {
             "kind": "run",
@@ -203,10 +204,10 @@ def build_trainer(
     return Trainer(config, train, val, out, resume=resume, extraction=extraction)
 
 
-def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -> None:
+def refuse_without_summary(name: str, method: Method, has_summary: tuple[bool, bool]) -> None:
     """Raises ValueError if a method reads [CLS] elements that an encoder does not have."""
-    sides = method.summary_sides
-    missing = [s for s, has in (("image", image), ("text", text)) if not has and s not in sides]
+    sides = zip(("image", "text"), has_summary, strict=True)
+    missing = [side for side, has in sides if not has and side not in method.summary_sides]
     if method.summary_token and missing:
         raise ValueError(
             f'method "{name}" reads the first element of a set as its summary ([CLS]), but the '
@@ -216,25 +217,25 @@ def refuse_without_summary(name: str, method: Method, image: bool, text: bool) -
         )
 
 
-def _refuse_idle_text(config: TrainConfig, method: Method) -> None:
+def _require_text_weights(config: TrainConfig, method: Method) -> None:
     """Raises ValueError if no weights between a frozen text encoder and the score are trained."""
     is_frozen = bool(config.text.source) and config.text.frozen
     has_projection = not isinstance(getattr(method, "project_text", None), nn.Identity)
     width = config.arguments.get("embed_dim")
     if is_frozen and not has_projection and width != 0 and "map_text" not in config.arguments:
         size = f"the width of embed_dim{f', {width}' if width else ''}"
-        advice = "--set arguments.map_text=true, or text.frozen=false, or choose another embed_dim"
+        advice = "--set arguments.map_text=true or --set text.frozen=false, or change embed_dim"
         reason = f"the text encoder is frozen and its features already have {size}"
-        raise ValueError(f"{reason}, so no weights would map texts: {advice}")
+        raise ValueError(f"{reason}, so no weights would map texts; add {advice}")
 
 
 def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
     """Copies the best weights of the run `init`; `sha256` is the image encoder's checksum."""
-    # a run does not store frozen encoders, so their sources must match
+    # runs do not store frozen encoders, so both runs need the same encoders
     folder, text = Path(config.init), config.text.source
     tensors, spec = load_tensors(folder / BEST)
     if spec.get("kind") != "run":
-        raise ValueError(f"init: {folder / BEST} is from no method's run; name another folder")
+        raise ValueError(f"init: {folder / BEST} holds no trained method; name another folder")
     if spec["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
     init_sha256 = spec["text_encoder"].get("sha256")
@@ -245,7 +246,7 @@ def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: st
     ):
         if not matches:
             reason = f"{folder} was trained with another encoder than {setting}"
-            raise ValueError(f"init: {reason}; name the encoder in its config.toml")
+            raise ValueError(f"init: {reason}; use the encoder in {folder / CONFIG}")
     if spec["tokenizer_sha256"] != hashlib.sha256(tokenizer.encode()).hexdigest():
         advice = "train both with the same captions and text settings"
         raise ValueError(f"init: {folder} reads texts with another tokenizer; {advice}")
@@ -267,22 +268,22 @@ def run_views(
 ) -> tuple[str, Method, Views, Views, Split]:
     """Encodes a split with the best weights of a run.
 
-    `name` is the name of the split, `data` its folder, None for the run's training data. Returns
-    the method's name, the method, views of N_img images and of N_txt texts, and the split.
+    `name` is the name of the split. `data` is the folder of the split; None for the folder that the
+    run was trained on. Returns the method's name, the method, views of N_img images and of N_txt
+    texts, and the split.
 
-    Raises:
-        FileNotFoundError: the folder holds no run, or an encoder or the data are missing.
-        ValueError: the folder is not a run, the run reads other features or images than those of
-            the data, or an encoder has changed since the run.
+    Raises FileNotFoundError if the folder holds no run, or an encoder or the data are missing.
+    Raises ValueError if the run is not of a method, an encoder has changed since the run, or the
+    data do not fit: images in place of features, the reverse, or another width.
     """
     description, _ = read_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
     split = drop_damaged(open_split(data or Path(config.data), name), extraction)
     data, reads_images = split.folder.parent, bool(description.backbone_sha256)
-    if bool(len(split.images)) != reads_images:
-        kinds = ("images", "precomputed features")[:: 1 if reads_images else -1]
-        reason = f"{folder} was trained on {kinds[0]}, and {data} holds {kinds[1]}"
-        raise ValueError(f"{reason}; name other --data")
+    if (has_images := bool(len(split.images))) != reads_images:
+        content = {True: "images", False: "precomputed features"}
+        reason = f"{folder} was trained on {content[reads_images]}"
+        raise ValueError(f"{reason}, but {data} holds {content[has_images]}; name other --data")
     if not reads_images and (width := split.features.shape[2]) != description.image_dim:
         reason = f"{folder} reads features of width {description.image_dim}"
         raise ValueError(f"{reason}, but {data} has width {width}; name other --data")

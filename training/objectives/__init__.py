@@ -31,5 +31,5 @@ def build_objective(method: str, arguments: dict[str, Any]) -> Objective:
     if method not in OBJECTIVES:
         advice = "use published weights (for CLIP: python -m polyview clip)"
         reason = f'method "{method}" has no objective, so it cannot be trained'
-        raise ValueError(f"{reason}: {advice}, or add one in training/objectives/")
+        raise ValueError(f"{reason}; {advice}, or add an objective in training/objectives/")
     return check(OBJECTIVES[method], arguments, "objective")

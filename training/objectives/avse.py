@@ -15,7 +15,7 @@ class Asymmetric(Triplet):
     """Eq. (6): the hinge triplet loss and the dimension-wise regulariser.
 
     Attributes:
-        regulariser: weight of L_reg (1 in Eq. (6)), the mean over pairs of views.
+        regulariser: weight of L_reg, the mean of Eq. (4) over pairs of views (1 in Eq. (6)).
         off_diagonal: lambda_1 of Eq. (4) (paper: 0.0051).
         released: use the release's form of the regulariser, see `dimension_wise_regulariser`.
     """
@@ -50,5 +50,5 @@ def dimension_wise_regulariser(
     if released:
         correlation = correlation / len(first)
     diagonal = correlation.diagonal()
-    squares = correlation.square().sum() - diagonal.square().sum()  # off the diagonal
-    return (1 - diagonal).square().sum() + off_diagonal * squares  # Eq. (4)
+    off_diagonal_sum = correlation.square().sum() - diagonal.square().sum()
+    return (1 - diagonal).square().sum() + off_diagonal * off_diagonal_sum  # Eq. (4)

@@ -17,7 +17,7 @@ from torch import Tensor
 from polyview.models import Method, Views
 from polyview.training.settings import Settings
 
-# (own scores (..., B), rivals' scores (..., B, B)) -> costs (..., B, M), one per constraint
+# maps own scores (..., B) and rivals' scores (..., B, B) to costs (..., B, M), M for each pair
 Cost = Callable[[Tensor, Tensor], Tensor]
 
 _FINAL_SHARPNESS = 40.0  # inverse temperature at the end of `MultiView.anneal_epochs`
@@ -25,7 +25,7 @@ _FINAL_SHARPNESS = 40.0  # inverse temperature at the end of `MultiView.anneal_e
 
 @dataclass(frozen=True)
 class Hinge:
-    """[margin - own + rival]+, VSE-infinity Eq. (1).
+    """The hinge [margin - own + rival]+ of VSE-infinity, Eq. (1).
 
     With `hardest`, only the hardest negative counts (M = 1), otherwise all negatives do (M = B).
     """
@@ -53,7 +53,7 @@ class Softmax:
 
     def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
         """Returns costs (..., B, 1) of own scores (..., B) and rivals' scores (..., B, B)."""
-        masked = rivals == -torch.inf  # not divided, because the gradient would be NaN
+        masked = rivals == -torch.inf  # replaced before the division, to avoid a NaN gradient
         gaps = (self.margin - own[..., None] + rivals.masked_fill(masked, 0.0)) / self.temperature
         gaps = gaps.masked_fill(masked, -torch.inf)
         gaps = torch.cat([torch.zeros_like(gaps[..., :1]), gaps], dim=-1)
@@ -70,7 +70,7 @@ def own_scores(scores: Tensor) -> Tensor:
     return scores.diagonal(dim1=-2, dim2=-1)
 
 
-def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
+def rival_scores(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
     """Returns scores (..., B, B) with -inf at matching pairs, for both directions.
 
     The first table has a row of texts for each image, the second a row of images for each text.
@@ -82,19 +82,19 @@ def rivals(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
 def pair_costs(scores: Tensor, positives: Tensor, cost: Cost, own: Tensor | None = None) -> Tensor:
     """Returns the cost (..., B) of each pair against its negatives, summed over both directions.
 
-    With `Hinge`, this is the triplet loss of VSE-infinity Eq. (1), MV-VSE Eq. (7) and AVSE Eq. (5),
-    [margin - s(x, t) + s(x, t^)]+ with t^ the hardest negative text, plus the same with the hardest
-    negative image. Matching pairs are on the diagonal of the scores (..., B, B); `own` (..., B)
-    replaces their scores. `positives` (B, B) bool are never negatives; the papers' releases exclude
-    only the pair itself, `torch.eye(B)`.
+    Matching pairs are on the diagonal of `scores` (..., B, B); `own` (..., B) can replace the
+    diagonal. `positives` (B, B) bool are never negatives; the papers' releases exclude only the
+    pair itself, `torch.eye(B)`. With `Hinge`, this is the triplet loss of VSE-infinity Eq. (1),
+    MV-VSE Eq. (7) and AVSE Eq. (5). It adds [margin - s(x, t) + s(x, t^)]+ for the hardest negative
+    text t^ and the same term for the hardest negative image.
 
     >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.5]])
     >>> pair_costs(scores, torch.eye(2).bool(), Hinge(0.2)).tolist()
     [0.10000002384185791, 0.5]
     """
     own = own_scores(scores) if own is None else own
-    texts, images = rivals(scores, positives)
-    return cost(own, texts).sum(dim=-1) + cost(own, images).sum(dim=-1)
+    rival_texts, rival_images = rival_scores(scores, positives)
+    return cost(own, rival_texts).sum(dim=-1) + cost(own, rival_images).sum(dim=-1)
 
 
 def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
@@ -102,7 +102,7 @@ def info_nce(scores: Tensor, positives: Tensor, temperature: float | Tensor = 1.
 
     The loss is the mean over the batch and both directions. Matching pairs are on the diagonal of
     `scores` (B, B). Other captions of the same image (`positives`) are left out of the denominator.
-    The temperature divides the scores and may be learned; the paper has none, which equals 1.
+    The temperature divides the scores and may be learned; the paper's loss has no temperature.
     """
     costs = pair_costs(scores, positives, Softmax(temperature))
     return costs.mean() / (2 * temperature)  # Eq. (6)
@@ -156,14 +156,14 @@ class Triplet(Objective):
 
 
 class MultiView(Triplet):
-    """MV-VSE's Eq. (15), and the other losses of its Table 3; summed over the batch.
+    """MV-VSE's Eq. (15), and the other losses of the paper's Table 3, for K views.
 
-    Li et al., IJCAI 2022, section 3.3: ranking losses with K views. The paper defines them for the
-    hinge triplet loss and notes that other losses can be adapted; here the cost is an argument.
+    Li et al., IJCAI 2022, section 3.3. The paper defines the losses for the hinge triplet loss and
+    notes that other losses can be adapted; here `cost` selects hinges or the softmax.
 
     Attributes:
-        loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10), "rough" (Eq. 13), or
-            "released" for the loss of the authors' release, which swaps the two weights.
+        loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10) or "rough" (Eq. 13), all
+            summed over the batch, or "released", which is averaged and swaps the two weights.
         lam: lambda of Eq. (15) (paper: 0.7).
         anneal_epochs: number of epochs at the start in which the score of an image is a
             softmax-weighted mean of its view scores. The mean sharpens towards the maximum, so that
@@ -188,14 +188,14 @@ class MultiView(Triplet):
             return {"upper": self.lam * upper, "lower": (1 - self.lam) * lower}
         if self.loss == "avg":
             return {"avg": pair_costs(view_scores, positives, cost).mean(dim=0).sum()}  # Eq. (8)
-        share = {"mix": self.lam, "max": 1.0}.get(self.loss, 0.0)
+        max_weight = {"mix": self.lam, "max": 1.0}.get(self.loss, 0.0)
         terms = {}
-        if share:
+        if max_weight:
             best_scores = view_scores.amax(dim=0)  # s*, Eq. (6)
-            terms["max"] = share * pair_costs(best_scores, positives, cost).sum()  # Eq. (9)
-        if share < 1:
+            terms["max"] = max_weight * pair_costs(best_scores, positives, cost).sum()  # Eq. (9)
+        if max_weight < 1:
             upper = upper_bound_loss(view_scores, positives, cost, rough=self.loss == "rough").sum()
-            terms["up"] = (1 - share) * upper  # Eq. (15)
+            terms["up"] = (1 - max_weight) * upper  # Eq. (15)
         return terms
 
 
@@ -204,13 +204,13 @@ def upper_bound_loss(
 ) -> Tensor:
     """Returns MV-VSE's upper bound L_MV-Up (B,) of view scores (K, B, B), Eqs. (10)-(12).
 
-    Each view's score of a pair is compared with the best view's scores of negatives. A constraint
-    counts only while all views violate it; with a cost that is never 0, such as `Softmax`, every
-    constraint counts. `rough` omits this indicator: L_MV-Up-Rough, Eq. (13).
+    Each view's score of a pair is compared with the best view's scores of negatives. A cost counts
+    only while it is positive for all views; costs of `Softmax` are always positive. With `rough`,
+    every cost counts: L_MV-Up-Rough, Eq. (13).
     """
     own = own_scores(view_scores)  # (K, B)
     total = own.new_zeros(own.shape[1])
-    for negatives in rivals(view_scores.amax(dim=0), positives):
+    for negatives in rival_scores(view_scores.amax(dim=0), positives):
         costs = cost(own, negatives)  # (K, B, M)
         if not rough:
             costs = costs * (costs > 0).all(dim=0)  # Eqs. (11)-(12)
@@ -221,12 +221,13 @@ def upper_bound_loss(
 def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
     """Returns the two terms of MV-VSE's release, averaged over the batch and both directions.
 
-    The release weights the terms 0.7 and 0.3. With `Hinge`, they are its "triplet" loss, with
-    `Softmax` and a margin its "unified" loss. Its `positives` have only the pair itself.
+    The release weights the terms 0.7 and 0.3. With `Hinge`, they are the "triplet" loss of the
+    release, with `Softmax` and a margin the "unified" loss. The `positives` of the release are only
+    the matching pairs.
 
     Returns:
-        The upper bound of Eq. (13), and a lower bound in place of Eq. (9): the best view's score
-        of the pair against each view's negatives, averaged over the views (K, B, B).
+        The upper bound of Eq. (13), and a lower bound in place of Eq. (9). The lower bound compares
+        the best view's score of a pair with each view's negatives; it is the mean over the K views.
     """
     upper = upper_bound_loss(view_scores, positives, cost, rough=True)
     best_scores = own_scores(view_scores).amax(dim=0).expand(len(view_scores), -1)  # (K, B)

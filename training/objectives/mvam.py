@@ -31,7 +31,7 @@ class DiverseContrastive(Contrastive):
     """MVAM's objective, Eq. (13).
 
     Attributes:
-        diversity: beta (paper: 10).
+        diversity: beta, the weight of the diversity loss (paper: 10).
         square_root: compare square roots of attention weights, Eq. (11), the paper's variant.
     """
 
@@ -52,8 +52,9 @@ class DiverseContrastive(Contrastive):
 def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor:
     """Returns MVAM's diversity loss of the attention (B, m, N) of m view codes; a scalar.
 
-    Averages Eq. (10) over the batch, or Eq. (11), with square roots of the weights (`square_root`).
+    The loss is the mean of Eq. (10) over the batch, or of Eq. (11) with `square_root`.
     """
+    # the minimum keeps the gradient of the root finite
     weights = attention.clamp_min(1e-20).sqrt() if square_root else attention
     target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)
     return (weights @ weights.mT - target).square().sum(dim=(1, 2)).mean()

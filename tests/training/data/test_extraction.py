@@ -224,7 +224,7 @@ def test_a_second_stage_starts_from_the_weights_of_the_first(world: Path, tmp_pa
         ({"text": {"word_dim": 6, "hidden_dim": 8, "min_count": 9}, **init}, "another tokenizer"),
         ({"arguments": {"embed_dim": 9}, **init}, "does not fit VSEPP"),
         ({"init": str(tmp_path / "none")}, "there is no weights file"),
-        ({"init": str(world / "backbone")}, "is from no method's run"),
+        ({"init": str(world / "backbone")}, "holds no trained method; name another folder"),
         (ended, "trained its image_encoder, which is frozen here"),
     ]
     for changes, message in cases:

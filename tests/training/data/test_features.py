@@ -143,9 +143,9 @@ def test_a_gallery_of_photographs_in_the_order_of_their_names(data: Path, tmp_pa
     short.write_text("a.png\n")
     names.write_text("a.png\n" * 20)
     for more, message in (
-        (named[:2], "--images and --names go together"),
-        (named[2:], "--images and --names go together"),
-        ([*named[:3], str(short)], "1 names .* features of 20 images"),
+        (named[:2], "--images and --names need each other"),
+        (named[2:], "--images and --names need each other"),
+        ([*named[:3], str(short)], "1 photographs, but features of 20 images"),
         (named, r"a\.png"),
         (["--split", "testall"], "no features of the split"),
         (["--out", str(tmp_path)], "exists already"),

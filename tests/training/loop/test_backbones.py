@@ -123,7 +123,7 @@ def scenes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cell_labels_agree_with_the_instance_map(scenes_folder: Path) -> None:
     data = load_scenes(scenes_folder / "val")
     all_labels = pretrain.cell_labels(data, np.arange(len(data)), 7)
-    names = [LABELS[label] for label in pretrain.THINGS]
+    names = [LABELS[label] for label in pretrain.OBJECTS]
     for row, scene in zip(all_labels.max(axis=1), data.scenes, strict=True):  # in any cell
         displayed = {name for name, on in zip(names, row, strict=True) if on and ":" not in name}
         assert displayed == {item.name for item in scene.objects}
