@@ -98,8 +98,8 @@ class Split:
         if not frames:
             return self
         if not isinstance(self.features, Clips):
-            clips = "clips with precomputed features (training/data/videos.py)"
-            reason = f"frames={frames} is for {clips}, and {self.folder.parent} holds none"
+            kind = "clips with precomputed features (training/data/videos.py)"
+            reason = f"frames={frames} is for {kind}, and {self.folder.parent} holds none"
             raise ValueError(f"{reason}; set frames=0")
         clips = self.features.limit_frames(frames)
         return replace(self, features=clips, lengths=clips.lengths)
