@@ -34,7 +34,7 @@ METHODS: dict[str, type[Method]] = {
 }
 CONTEXT_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ContextConfig)}
 MAX_WIDTH = 65_536  # maximum width of features, embeddings and hidden layers
-# maximum values of integer arguments other than widths
+# maximum values of some integer arguments; other integers have the maximum MAX_WIDTH
 _MAX_COUNTS = {"views": 256, "iterations": 1000, "contextual_layers": 48}
 
 
@@ -52,23 +52,24 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
     if unknown:
         valid_names = ", ".join(sorted(defaults))
         raise ValueError(f'method "{name}" has no argument "{unknown[0]}"; it takes {valid_names}')
-    for dim, value in (("image_dim", image_dim), ("text_dim", text_dim)):
-        _check(name, dim, value, 1)
+    for argument, width in (("image_dim", image_dim), ("text_dim", text_dim)):
+        _check_value(name, argument, width, 1)
     for argument, value in arguments.items():
         default = defaults[argument]
         if value != default:
-            _check(name, argument, value, 0 if default is None else default)
+            # the default None stands for an integer that depends on other arguments
+            _check_value(name, argument, value, 0 if default is None else default)
     context = ContextConfig(**{k: v for k, v in arguments.items() if k in CONTEXT_DEFAULTS})
-    arguments = {k: v for k, v in arguments.items() if k not in CONTEXT_DEFAULTS}
+    method_arguments = {k: v for k, v in arguments.items() if k not in CONTEXT_DEFAULTS}
     widths = [
         context.contextual_width if side in context.sides else width
         for side, width in (("image", image_dim), ("text", text_dim))
     ]
-    method_class, config = METHODS[name], METHODS[name].config_type
-    if config is not None:
-        method = method_class(*widths, config(**arguments))
+    method_class, config_type = METHODS[name], METHODS[name].config_type
+    if config_type is not None:
+        method = method_class(*widths, config_type(**method_arguments))
     else:
-        method = method_class(*widths, **arguments)
+        method = method_class(*widths, **method_arguments)
     if context.sides:
         add_contexts(method, image_dim, text_dim, context)
     return method
@@ -80,16 +81,16 @@ def argument_defaults(name: str) -> dict[str, Any]:
     >>> argument_defaults("vsepp")
     {'embed_dim': 1024, 'map_text': False}
     """
-    method = METHODS[name]
-    if method.config_type is not None:
-        return {field.name: field.default for field in fields(method.config_type)}
-    parameters = list(inspect.signature(method.__init__).parameters.values())
-    return {parameter.name: parameter.default for parameter in parameters[3:]}
+    method_class = METHODS[name]
+    if method_class.config_type is not None:
+        return {field.name: field.default for field in fields(method_class.config_type)}
+    parameters = list(inspect.signature(method_class.__init__).parameters.values())
+    return {parameter.name: parameter.default for parameter in parameters[3:]}  # not self, widths
 
 
-def _check(method: str, argument: str, value: Any, example: Any) -> None:
-    """Raises ValueError unless a value is in range and of `example`'s type; float includes int."""
-    prefix = f'method "{method}": {argument} must be'
+def _check_value(method_name: str, argument: str, value: Any, example: Any) -> None:
+    """Raises ValueError if `value` is out of range or of another type than `example`."""
+    prefix = f'method "{method_name}": {argument} must be'
     if isinstance(example, bool | str):
         if type(value) is not type(example):
             expected = "true or false" if isinstance(example, bool) else "a string"

@@ -34,7 +34,7 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Sums the values of elements, weighted by attention: (B, N, D), (B, N) -> (B, N, D)."""
+        """Maps features (B, N, D), mask (B, N), to attended values (B, N, D)."""
         scores = self.query(features) @ self.key(features).mT / math.sqrt(features.shape[2])
         weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)  # (B, N, N)
         return weights @ self.value(features)
@@ -43,8 +43,8 @@ class SelfAttention(nn.Module):
 class GraphConvolution(nn.Module):
     """One layer of VSRN's region relationship reasoning, Eqs. (2)-(3), as in the authors' code.
 
-    Relations are divided by the number of elements. The batch norm's scale starts at 0, so the
-    residual starts at 0; its statistics include real elements only.
+    Relations are divided by the number of elements. The batch norm ignores padding. Its scale
+    starts at 0, so the residual starts at 0.
     """
 
     def __init__(self, dim: int) -> None:
@@ -54,7 +54,7 @@ class GraphConvolution(nn.Module):
         nn.init.zeros_(self.norm.weight)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Returns the residual of each element, 0 on padding: (B, N, D), (B, N) -> (B, N, D)."""
+        """Maps features (B, N, D), mask (B, N), to residuals (B, N, D), 0 on padding."""
         relations = self.query(features) @ self.key(features).mT  # Eq. (2): (B, N, N)
         relations = relations.masked_fill(~mask[:, None], 0.0) / mask.sum(dim=1)[:, None, None]
         messages = self.output(relations @ self.value(features))  # Eq. (3)
@@ -75,7 +75,7 @@ class Aggregator(nn.Module):
         self.gru = nn.GRU(dim, dim, batch_first=True) if kind.endswith("seq2seq") else None
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Aggregates (B, N, D), mask (B, N), to (B, D); a GRU reads the real elements in order."""
+        """Aggregates features (B, N, D), mask (B, N), to (B, D); a GRU skips padding."""
         for layer in self.layers:
             features = features + layer(features, mask)
         if self.gru is None:

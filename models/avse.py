@@ -55,9 +55,9 @@ class AVSEConfig:
     Attributes:
         embed_dim: d1, width of a view and of the text (paper: 1,024).
         block_dim: d2, must divide d1 (paper: 512); None for half of d1. With "mean", d2 is d1.
-        views: n (paper: 2).
+        views: n, the number of image views (paper: 2).
         train_share: share of the elements sampled into each group in training (paper: 0.75).
-        test_share: share of the elements sampled in evaluation (paper: 0.9).
+        test_share: share of the elements sampled into each group in evaluation (paper: 0.9).
         match: "sinkhorn"; "maxsim" for the largest affinity of each text block without Sinkhorn; or
             "mean" for one view, the average of the groups, scored by cosine, as in the first rows
             of Table 3.
@@ -105,7 +105,7 @@ class AVSEConfig:
 
 
 class AVSE(Method):
-    """AVSE; V = n image views, one text view; each block of d2 dimensions has unit length."""
+    """AVSE; V = n image views, or 1 with "mean", and one text view; blocks have unit length."""
 
     title = "AVSE"
     paper = "Liu et al., AAAI 2025"
@@ -121,8 +121,8 @@ class AVSE(Method):
     def __init__(self, image_dim: int, text_dim: int, config: AVSEConfig) -> None:
         super().__init__()
         self.config, self.block_dim = config, config.width
-        self.averaged = config.match == "mean"
-        if self.averaged:
+        self.uses_mean = config.match == "mean"
+        if self.uses_mean:
             self.block_dim, self.row_search = config.embed_dim, True
             self.view_scores_are = Method.view_scores_are
         features_per_element = config.views if config.sampled_features else 1
@@ -147,21 +147,22 @@ class AVSE(Method):
         self.register_buffer("direction", direction, persistent=False)
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
+        """See `Method.encode`; for images in training, `extras` has the embeddings of groups."""
         if side == "text":
             words = self._project_text(features, mask)  # (B, M, d1)
             pooled = self.norm_text(self.pool_text(words, mask))[:, None]  # (B, 1, d1)
             maps = cosine_attention(words, l2_normalize(pooled), mask) if attention else None
             return Views(self.unit_blocks(pooled), maps)
-        projected, members = self._projected_views(features, mask)
-        pairs = zip(projected, members, strict=True)
-        pooled = torch.stack([self.pool_image(view, group) for view, group in pairs], dim=1)
-        groups = l2_normalize(pooled)  # (B, n, d1)
-        views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.averaged else groups
+        projected, masks = self._projected_views(features, mask)
+        pairs = zip(projected, masks, strict=True)
+        pooled = torch.stack([self.pool_image(*pair) for pair in pairs], dim=1)  # (B, n, d1)
+        groups = l2_normalize(pooled)
+        views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.uses_mean else groups
         maps = None
         if attention and not self.config.sampled_features:  # all views share one projection
             maps = cosine_attention(projected[0], views, mask)
         elif attention:  # 0 for elements that the encoder omits from a view
-            triples = zip(projected, views.split(1, dim=1), members, strict=True)
+            triples = zip(projected, views.split(1, dim=1), masks, strict=True)
             maps = torch.cat([cosine_attention(*triple) for triple in triples], dim=1)  # (B, n, N)
         return Views(self.unit_blocks(views), maps, {"groups": groups} if self.training else {})
 
@@ -173,31 +174,31 @@ class AVSE(Method):
                 words = words.layer_norm(self.norm_text)
             return words.unit(self.block_dim)
         pairs = zip(*self._projected_views(features, mask), strict=True)
-        parts = [self.pool_image.parts(view, group) for view, group in pairs]
+        parts = [self.pool_image.parts(*pair) for pair in pairs]  # (B, N, d1) each
         groups = Parts.of(torch.stack(parts, dim=1)).unit()  # (B, n, N + 2, d1)
-        if self.averaged:
+        if self.uses_mean:
             groups = Parts(groups.rows.mean(dim=1, keepdim=True))
         return groups.unit(self.block_dim)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
-        """See `Method.evidence`; integrated gradients are the weights of the affinities."""
+        """See `Method.evidence`; the weights of the affinities are integrated gradients."""
         visual, textual = images.blocks(self.block_dim), texts.blocks(self.block_dim)
         affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
         views = images.rows.shape[1] if per_view else 1
-        weights, baseline = self._gradients(affinity, views)
+        weights, baseline = self._integrated_gradients(affinity, views)
         evidence = split_products(visual, textual, weights, baseline)
         return evidence if per_view else evidence.view(0)
 
-    def _gradients(self, affinity: Tensor, group_count: int) -> tuple[Tensor, Tensor]:
-        """Returns weights (B, R, p, q) of affinities (B, p, q) in Eq. (2), and the score at A = 0.
+    def _integrated_gradients(self, affinity: Tensor, group_count: int) -> tuple[Tensor, Tensor]:
+        """Returns weights (B, R, p, q) of affinities A (B, p, q), and the scalar score at A = 0.
 
-        The weights are integrated gradients (Sundararajan et al., ICML 2017) from A = 0, where all
-        blocks score the same. The best visual block of each text block in each of the R groups (see
-        `_match`) is held constant. The integrand is smooth, so Gauss-Legendre quadrature is
-        accurate to rounding.
+        The p visual blocks form R = `group_count` groups, each with a score, Eq. (2). The weights
+        are integrated gradients of the scores (Sundararajan et al., ICML 2017) from A = 0, where
+        all blocks score the same. The best visual block of each text block and group is held
+        constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to rounding.
         """
         count = _MIN_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
-        count = min(max(count, _MIN_NODES), _MAX_NODES)
+        count = min(max(count, _MIN_NODES), _MAX_NODES)  # S, the number of quadrature nodes
         nodes, node_weights = np.polynomial.legendre.leggauss(count)
         if len(nodes) * group_count * affinity.numel() > _MAX_AFFINITIES:
             raise ValueError(
@@ -208,9 +209,9 @@ class AVSE(Method):
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
             winners = self.plan(blocks).unflatten(0, (group_count, -1)).argmax(dim=1)  # (R, q, B)
             group = torch.arange(group_count, device=winners.device)[:, None, None]  # (R, 1, 1)
-            winners += group * (len(blocks) // group_count)
-            steps = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1)
-            path = (blocks[:, :, None, None] * steps).repeat(1, 1, group_count, 1, 1)
+            winners += group * (len(blocks) // group_count)  # from index in a group to index in p
+            fractions = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1), in 0..1
+            path = (blocks[:, :, None, None] * fractions).repeat(1, 1, group_count, 1, 1)
             plan = self.plan(path.requires_grad_().flatten(2)).view_as(path)  # (p, q, R, S, B)
             best = winners.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
             (slopes,) = torch.autograd.grad(plan.gather(0, best).sum(), path)
@@ -222,22 +223,22 @@ class AVSE(Method):
         """Returns the projected features (B, N, d1) and the element mask (B, N) of each view."""
         if not self.config.sampled_features:
             projected = self.project_image(features, mask)
-            return [projected] * self.config.views, list(self.groups(features, mask))
+            return [projected] * self.config.views, list(self.sample_groups(features, mask))
         views = features.unflatten(2, (self.config.views, -1)).unbind(dim=2)  # n of (B, N, d)
-        members = [mask & (view != 0).any(dim=2) for view in views]
-        return [self.project_image(*view) for view in zip(views, members, strict=True)], members
+        masks = [mask & (view != 0).any(dim=2) for view in views]
+        return [self.project_image(*pair) for pair in zip(views, masks, strict=True)], masks
 
     def _project_text(self, features: Tensor, mask: Tensor) -> Tensor:
         """Projects text features (B, M, d) to (B, M, d1)."""
         takes_mask = isinstance(self.project_text, FeatureProjection)
         return self.project_text(features, mask) if takes_mask else self.project_text(features)
 
-    def groups(self, features: Tensor, mask: Tensor) -> Tensor:
+    def sample_groups(self, features: Tensor, mask: Tensor) -> Tensor:
         """Samples n groups of elements from each set, section 3.1.
 
         In training, each group is an independent random sample. Otherwise elements are sorted by a
         fixed random projection of their features, and each group omits a different range of that
-        order. Features (B, N, d), mask (B, N) -> (n, B, N) bool, with a True in each row.
+        order. Maps features (B, N, d), mask (B, N), to (n, B, N) bool, with a True in each row.
         """
         sizes = mask.sum(dim=1)  # (B,)
         count, share = self.config.views, self.config.test_share
@@ -259,25 +260,25 @@ class AVSE(Method):
 
         No view score exceeds `score`, which may match each text block to a block of another view.
         """
-        return self._match(images, texts, images.embeddings.shape[1])
+        return self._group_scores(images, texts, images.embeddings.shape[1])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Returns scores (B_img, B_txt), Eq. (2): sums of the plan's maxima for all text blocks."""
-        return self._match(images, texts, 1)[0]
+        """Returns scores (B_img, B_txt), Eq. (2): sums of each text block's largest plan entry."""
+        return self._group_scores(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
-        """Returns the width of a block: an image with one similar block becomes a candidate."""
+        """Returns the width of a block, so that one similar block makes an image a candidate."""
         return self.block_dim
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """See `Method.knobs`: the matching and its number of iterations; none with "mean"."""
-        if self.averaged:
+        """See `Method.knobs`: the matching, and the iterations of Sinkhorn; none with "mean"."""
+        if self.uses_mean:
             return ()
-        limit = max(_MAX_ITERATIONS, self.config.iterations)
+        max_iterations = max(_MAX_ITERATIONS, self.config.iterations)
         return (
             Knob("match", self.config.match, options=("sinkhorn", "maxsim")),
-            Knob("iterations", self.config.iterations, low=1, high=limit),
+            Knob("iterations", self.config.iterations, low=1, high=max_iterations),
         )
 
     def inside(
@@ -289,40 +290,40 @@ class AVSE(Method):
         """
         image_pools, text_pools = [self.pool_image], [self.pool_text]
         curves = pooling_arrays(images, texts, image_pools, text_pools, self.config.test_share)
-        if texts is None or self.averaged:
+        if texts is None or self.uses_mean:
             return curves
         affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)
-        matches, iterations = self.knobs
-        match = str(settings.get("match", matches.default))
-        require_choice("match", match, matches.options)
-        count = settings.get("iterations", iterations.default)
-        if type(count) is not int or not 1 <= count <= iterations.high:
-            raise ValueError(f"iterations must be 1 to {iterations.high}, not {count!r}")
-        marks, blocks = _best_of_columns(affinity), ("block", "text_block")
-        arrays = [NamedArray("affinity", affinity, blocks, marks if match == "maxsim" else ())]
+        match_knob, iterations_knob = self.knobs
+        match = str(settings.get("match", match_knob.default))
+        require_choice("match", match, match_knob.options)
+        count = settings.get("iterations", iterations_knob.default)
+        if type(count) is not int or not 1 <= count <= iterations_knob.high:
+            raise ValueError(f"iterations must be 1 to {iterations_knob.high}, not {count!r}")
+        marks, axes = _best_of_columns(affinity), ("block", "text_block")
+        arrays = [NamedArray("affinity", affinity, axes, marks if match == "maxsim" else ())]
         dustbin = affinity.new_zeros(()) if self.dustbin is None else self.dustbin
         plan = log_plan(affinity[..., None], dustbin, count, self.config.temperature)
         plan = plan[..., 0].exp()  # (p + 1, q + 1)
-        inner = plan[:-1, :-1]
+        plan_of_blocks = plan[:-1, :-1]  # (p, q), without dustbins
         if match == "sinkhorn":
-            arrays.append(NamedArray("plan", plan, blocks, _best_of_columns(inner)))
-        arrays.append(NamedArray("sinkhorn_score", inner.amax(dim=0).sum()))  # Eq. (2)
+            arrays.append(NamedArray("plan", plan, axes, _best_of_columns(plan_of_blocks)))
+        arrays.append(NamedArray("sinkhorn_score", plan_of_blocks.amax(dim=0).sum()))  # Eq. (2)
         return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *curves]
 
     def plan(self, affinity: Tensor) -> Tensor:
-        """Returns the plan (p, q, C) of affinities (p, q, C); without Sinkhorn, the affinities."""
+        """Returns the plans (p, q, C) of affinities (p, q, C); without Sinkhorn, the affinities."""
         if self.dustbin is None:
             return affinity
         return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
 
-    def _match(self, images: Views, texts: Views, group_count: int) -> Tensor:
-        """Returns scores (R, B_img, B_txt): Eq. (2) within each of R groups of visual blocks."""
+    def _group_scores(self, images: Views, texts: Views, group_count: int) -> Tensor:
+        """Scores R = `group_count` groups of visual blocks by Eq. (2): (R, B_img, B_txt)."""
         visual = self._blocks(images)  # (B_img, p, d2)
         textual = self._blocks(texts).transpose(0, 1).contiguous()  # (q, B_txt, d2)
         step = max(1, _PAIRS_PER_STEP // textual.shape[1]) if visual.is_cpu else _IMAGES_PER_PRODUCT
         scores = []
-        for rows in visual.split(max(step, _IMAGES_PER_PRODUCT)):
-            for table in _affinities(rows, textual).split(step, dim=2):
+        for batch in visual.split(max(step, _IMAGES_PER_PRODUCT)):
+            for table in _affinities(batch, textual).split(step, dim=2):  # (p, q, images, B_txt)
                 plans = self.plan(table.flatten(2)).unflatten(0, (group_count, -1))
                 scores.append(plans.amax(dim=1).sum(dim=1).unflatten(1, table.shape[2:]))  # Eq. (2)
         return torch.cat(scores, dim=1)  # (R, B_img, B_txt)
@@ -337,9 +338,9 @@ class AVSE(Method):
 
 
 def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
-    """Computes affinities, Eq. (1): (B_img, p, d2), (q, B_txt, d2) -> (p, q, B_img, B_txt)."""
+    """Computes affinities (p, q, B_img, B_txt), Eq. (1), of (B_img, p, d2) and (q, B_txt, d2)."""
     columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
-    if columns.shape[1] <= _MAX_BATCHED_COLUMNS:  # a single product would read the rows twice
+    if columns.shape[1] <= _MAX_BATCHED_COLUMNS:  # a single product would read `visual` twice
         products = torch.bmm(visual, columns.expand(len(visual), -1, -1))
     else:
         products = visual @ columns  # (B_img, p, q * B_txt)

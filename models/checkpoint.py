@@ -37,7 +37,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = json.loads((file.metadata() or {}).get("about", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not isinstance(metadata, dict):
-            raise ValueError(f"its metadata is a {type(metadata).__name__}, not an object")
+            raise ValueError(f"its metadata is a {type(metadata).__name__}, not a JSON object")
         for name, tensor in tensors.items():
             if tensor.dtype not in _TYPES:
                 raise ValueError(f"tensor {name:.60} has the unsupported type {tensor.dtype}")
@@ -48,10 +48,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     thread_count = torch.get_num_threads()
     torch.set_num_threads(1)  # for small tensors, starting threads takes longer than the check
-    damaged = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    names = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     torch.set_num_threads(thread_count)
-    if damaged:
-        raise ValueError(f"{path}: tensor {damaged[0]} holds NaN or infinity; fetch the file again")
+    if names:
+        raise ValueError(f"{path}: tensor {names[0]} holds NaN or infinity; fetch the file again")
     return tensors, metadata
 
 
@@ -62,7 +62,7 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -
 
 
 def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Checks names and shapes as `load_strict` does, also for a module on the "meta" device."""
+    """Raises the errors of `load_strict` without copying; `module` may be on the "meta" device."""
     expected = module.state_dict()
     missing, extra = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
     if missing or extra:
@@ -77,7 +77,7 @@ def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> 
 
 
 def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Rounds floats to half precision, stored as float32; raises ValueError beyond its range."""
+    """Rounds floats to half precision but stores float32; raises ValueError if one is too large."""
     rounded = {}
     for name, tensor in tensors.items():
         rounded[name] = tensor.half().float() if tensor.is_floating_point() else tensor

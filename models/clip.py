@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyview.models.evidence import Parts
-from polyview.models.layers import cosine_attention, l2_normalize, last_index, one_element
+from polyview.models.layers import cosine_attention, l2_normalize, last_index, place_element
 from polyview.models.method import Method
 from polyview.models.views import Views
 
@@ -56,9 +56,9 @@ class CLIP(Method):
         return Views(embedding, maps)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.split`; the row of a summary token ([IMG] or [EOS]) is `whole`."""
+        """See `Method.split`; the row of [IMG] or [EOS] belongs to the set as a whole."""
         rows = features * mask[..., None]
         index = last_index(mask) if side == "text" else torch.zeros_like(mask[:, 0]).long()  # (B,)
         whole = rows[torch.arange(len(rows), device=rows.device), index]  # (B, D)
-        elements = rows - one_element(whole, index, rows.shape[1])
+        elements = rows - place_element(whole, index, rows.shape[1])
         return Parts.of(elements[:, None], whole=whole[:, None]).unit()

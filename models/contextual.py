@@ -5,9 +5,8 @@ Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions 
 patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
 and ViT"; Eqs. (1) and (3) prepend a learned [IMG] or [CLS].
 
-`models.build` takes the arguments of `ContextConfig` for every method. The transformer belongs to
-the head: it runs in torch and its weights are in `head.safetensors`, so that encoder features can
-be cached, and packs with precomputed region features need no encoder.
+The transformer belongs to the head: it runs in torch and its weights are in `head.safetensors`, so
+encoder features can be cached, and packs with precomputed region features need no encoder.
 
 The paper gives no size. The defaults are those of BERT-base, its text encoder. Layer norms precede
 attention and MLP, as in ViT, because post-norm layers need a warm-up, which the paper does not use.
@@ -98,7 +97,7 @@ class ContextTransformer(nn.Module):
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Maps features (B, N, d), mask (B, N), to states (B, N, width) and their mask.
 
-        States are 0 on padding. A summary increases N by one.
+        States are 0 on padding. With a summary, states and mask have N + 1 elements.
         """
         states = self.project(features)  # (B, N, width)
         if self.summary is not None:

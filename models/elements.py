@@ -68,7 +68,7 @@ class ElementConfig:
 
 
 class ElementMethod(Method):
-    """Elements as views: V = `cells` or `words`; views have unit length, absent views are 0."""
+    """Uses each element as a view of unit length. V is `cells` or `words`; absent views are 0."""
 
     attention_is = "1 at the cell of the view and 0 elsewhere"
     row_search = False
@@ -91,8 +91,8 @@ class ElementMethod(Method):
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         if side == "image":
-            return _elements(self.project_image(features, mask), mask, self.config.cells, attention)
-        return _elements(self.project_text(features), mask, self.config.words, attention)
+            return _to_views(self.project_image(features, mask), mask, self.config.cells, attention)
+        return _to_views(self.project_text(features), mask, self.config.words, attention)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`: a view is one element."""
@@ -102,14 +102,20 @@ class ElementMethod(Method):
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Returns the contribution of each cell to the score: (V, B_img, B_txt)."""
-        pairs = _pairs(images, texts)
-        batches = [(self.weights(c, *sides) * c).sum(dim=3) for c, *sides in pairs]  # (B_img, b, V)
-        return torch.cat([batch.permute(2, 0, 1) for batch in batches], dim=2)
+        batches = [terms.sum(dim=3).permute(2, 0, 1) for terms in self._score_terms(images, texts)]
+        return torch.cat(batches, dim=2)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """Returns the weighted sum of each pair's cosines: (B_img, B_txt)."""
-        pairs = _pairs(images, texts)
-        return torch.cat([(self.weights(c, *s) * c).sum(dim=(2, 3)) for c, *s in pairs], dim=1)
+        batches = [terms.sum(dim=(2, 3)) for terms in self._score_terms(images, texts)]
+        return torch.cat(batches, dim=1)
+
+    def _score_terms(self, images: Views, texts: Views) -> Iterator[Tensor]:
+        """Yields the weighted cosines (B_img, b, V, W') of all images and b texts at a time."""
+        cells = images.embeddings  # (B_img, V, D)
+        for words in _text_batches(images, texts):  # (b, W', D)
+            cosines = torch.einsum("ivd,twd->itvw", cells, words)
+            yield self.weights(cosines, cells[:, None], words[None]) * cosines
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
         """See `Method.evidence`; the weights of the cosines are held constant."""
@@ -117,7 +123,8 @@ class ElementMethod(Method):
         words = words.expand(len(cells), -1, -1)
         weights = self.weights(cells @ words.mT, cells, words)  # (B, V, W)
         if per_view:
-            return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
+            view_weights = torch.diag_embed(weights.mT).movedim(1, 3)  # (B, V, V, W)
+            return split_products(images, texts, view_weights)
         return split_products(images, texts, weights[:, None]).view(0)
 
 
@@ -154,18 +161,23 @@ class SCAN(ElementMethod):
             return self._attend(cosines.mT, words, cells).mT
         return self._attend(cosines, cells, words)
 
-    def _attend(self, cosines: Tensor, source: Tensor, query: Tensor) -> Tensor:
-        """Returns weights (..., S, Q) of the cosines (..., S, Q), 0 if absent, Eqs. (1)-(4)."""
-        sources = _is_present(source)[..., None]  # (..., S, 1)
-        queries = _is_present(query)[..., None, :]  # (..., 1, Q)
-        positive = cosines.clamp_min(0.0)
-        share = positive / (positive.square().sum(dim=-1, keepdim=True) + EPS).sqrt()
-        attention = (self.config.sharpness * share).masked_fill(~sources, -torch.inf)
-        attention = attention.softmax(dim=-2)
-        gram = source @ source.mT  # (..., S, S)
-        length = (attention * (gram @ attention)).sum(dim=-2, keepdim=True).clamp_min(0.0).sqrt()
-        count = queries.sum(dim=-1, keepdim=True).clamp_min(1)  # (..., 1, 1)
-        return attention * queries / ((length + EPS) * count)
+    def _attend(self, cosines: Tensor, sources: Tensor, queries: Tensor) -> Tensor:
+        """Returns the weights (..., S, Q) of cosines (..., S, Q) in the score, Eqs. (1)-(4).
+
+        Each of the `queries` (..., Q, D) attends to the `sources` (..., S, D). Absent views are 0
+        and have the weight 0.
+        """
+        source_mask = _is_present(sources)[..., None]  # (..., S, 1)
+        query_mask = _is_present(queries)[..., None, :]  # (..., 1, Q)
+        positive_cosines = cosines.clamp_min(0.0)
+        norms = (positive_cosines.square().sum(dim=-1, keepdim=True) + EPS).sqrt()
+        logits = self.config.sharpness * (positive_cosines / norms)
+        attention = logits.masked_fill(~source_mask, -torch.inf).softmax(dim=-2)
+        gram = sources @ sources.mT  # (..., S, S)
+        squared_norms = (attention * (gram @ attention)).sum(dim=-2, keepdim=True)
+        attended_norms = squared_norms.clamp_min(0.0).sqrt()  # (..., 1, Q), of attended vectors
+        count = query_mask.sum(dim=-1, keepdim=True).clamp_min(1)  # (..., 1, 1)
+        return attention * query_mask / ((attended_norms + EPS) * count)
 
 
 @dataclass(frozen=True)
@@ -183,26 +195,27 @@ class LateInteraction(ElementMethod):
     config_type = LateConfig
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Averages the best cell's cosine over words: (B_img, B_txt); 0 without cells."""
-        scores, present = [], _is_present(images.embeddings)  # (B_img, V)
-        for words in _text_batches(images, texts):
+        """Averages each word's best cosine with a cell: (B_img, B_txt); 0 without cells."""
+        scores, cell_mask = [], _is_present(images.embeddings)  # (B_img, V)
+        has_cells = cell_mask.any(dim=1, keepdim=True)  # (B_img, 1)
+        for words in _text_batches(images, texts):  # (b, W', D)
             cosines = images.embeddings.flatten(0, 1) @ words.flatten(0, 1).mT
-            cosines = cosines.unflatten(0, present.shape)  # (B_img, V, b * W')
-            if not present.all():
-                cosines = cosines.masked_fill(~present[..., None], -torch.inf)
-            best_cosines = cosines.amax(dim=1).masked_fill(~present.any(dim=1, keepdim=True), 0.0)
-            weights = _is_present(words).to(cosines.dtype)  # (b, W')
-            total = (best_cosines.unflatten(1, weights.shape) * weights).sum(dim=2)  # (B_img, b)
-            scores.append(total / weights.sum(dim=1).clamp_min(1.0))
+            cosines = cosines.unflatten(0, cell_mask.shape)  # (B_img, V, b * W')
+            if not cell_mask.all():
+                cosines = cosines.masked_fill(~cell_mask[..., None], -torch.inf)
+            best_cosines = cosines.amax(dim=1).masked_fill(~has_cells, 0.0)  # (B_img, b * W')
+            word_mask = _is_present(words).to(cosines.dtype)  # (b, W')
+            sums = (best_cosines.unflatten(1, word_mask.shape) * word_mask).sum(dim=2)  # (B_img, b)
+            scores.append(sums / word_mask.sum(dim=1).clamp_min(1.0))
         return torch.cat(scores, dim=1)
 
     def weights(self, cosines: Tensor, cells: Tensor, words: Tensor) -> Tensor:
         """See `ElementMethod.weights`: 1 / (number of words) at each word's best cell, else 0."""
-        absent = ~_is_present(cells)[..., None]  # (..., V, 1)
-        cell = cosines.masked_fill(absent, -torch.inf).argmax(dim=-2, keepdim=True)  # (..., 1, W)
-        present = _is_present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
-        share = present / present.sum(dim=-1, keepdim=True).clamp_min(1.0)
-        return torch.zeros_like(cosines).scatter(-2, cell, share.expand_as(cell))
+        cosines = cosines.masked_fill(~_is_present(cells)[..., None], -torch.inf)
+        best_cells = cosines.argmax(dim=-2, keepdim=True)  # (..., 1, W)
+        word_mask = _is_present(words)[..., None, :].to(cosines.dtype)  # (..., 1, W)
+        shares = word_mask / word_mask.sum(dim=-1, keepdim=True).clamp_min(1.0)
+        return torch.zeros_like(cosines).scatter(-2, best_cells, shares.expand_as(best_cells))
 
 
 def _is_present(views: Tensor) -> Tensor:
@@ -211,9 +224,9 @@ def _is_present(views: Tensor) -> Tensor:
 
 
 def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
-    """Yields the words (b, W', D) of batches of b texts, b chosen to bound memory.
+    """Yields the words (b, W', D) of b texts at a time; W' is the length of the longest text.
 
-    W' is the number of words of the batch's longest text.
+    All images and b texts have at most `MAX_PRODUCTS` cosines, unless b is 1.
     """
     cells = images.embeddings  # (B_img, V, D)
     products_per_text = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])
@@ -221,15 +234,8 @@ def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
         yield words[:, : int(_is_present(words).sum(dim=1).max().clamp_min(1))]
 
 
-def _pairs(images: Views, texts: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields the cosines (B_img, b, V, W'), cells and words of each batch of `_text_batches`."""
-    cells = images.embeddings
-    for words in _text_batches(images, texts):
-        yield torch.einsum("ivd,twd->itvw", cells, words), cells[:, None], words[None]
-
-
-def _elements(features: Tensor, mask: Tensor, count: int, attention: bool) -> Views:
-    """Returns the first `count` real elements of each set as unit views, padded with 0."""
+def _to_views(features: Tensor, mask: Tensor, count: int, attention: bool) -> Views:
+    """Returns the first V = `count` real elements of each set as unit views, padded with 0."""
     order = (~mask).to(torch.int8).argsort(dim=1, stable=True)[:, :count]  # (B, V), real first
     unit = l2_normalize(features).masked_fill(~mask[..., None], 0.0)
     views = unit.gather(1, order[..., None].expand(-1, -1, unit.shape[2]))  # (B, V, D)

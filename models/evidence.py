@@ -6,9 +6,8 @@ contributions:
 
     <image view, text view> = sum over n, m of <part of cell n, part of word m> + remainder
 
-`Parts` splits a view into contributions (`Method.image_parts`, `Method.text_parts`); `Evidence`
-splits the score of a pair over cells and words (`Method.evidence`). Evidence explains the score. It
-does not prove that an object is in a cell: the feature of a cell may depend on its neighbours.
+Evidence explains the score. It does not prove that an object is in a cell: the feature of a cell
+may depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class Parts:
         return self.rows.sum(dim=2)
 
     def unit(self, width: int | None = None) -> Parts:
-        """Normalises every `width` dimensions to unit length, as `l2_normalize` does.
+        """Scales the parts so that each `width` dimensions of a view have unit length.
 
-        `width` is D (the default) for single views, V * D for all views as one vector, or a divisor
-        of D for blocks.
+        `width` is D (the default) for each view, V * D for all views as one vector, or a divisor of
+        D for blocks. The lengths are those of `l2_normalize`.
         """
         total = self.total
         groups = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))
@@ -60,7 +59,7 @@ class Parts:
         return Parts(self.rows / lengths.expand_as(groups).reshape_as(total)[:, :, None])
 
     def layer_norm(self, norm: nn.LayerNorm) -> Parts:
-        """Applies `norm`, which is affine if its deviation is held constant."""
+        """Applies a layer norm whose standard deviation is held constant, which makes it affine."""
         deviation = (self.total.var(dim=2, correction=0, keepdim=True) + norm.eps).sqrt()
         centred = self.rows - self.rows.mean(dim=3, keepdim=True)
         rows = centred / deviation[:, :, None] * norm.weight
@@ -68,7 +67,7 @@ class Parts:
         return Parts(rows)
 
     def blocks(self, width: int) -> Parts:
-        """Returns each block of `width` dimensions as a view: V' = V * D / width, D' = width."""
+        """Makes each block of `width` dimensions a view: (B, V * D / width, N + 2, width)."""
         return Parts(self.rows.unflatten(3, (-1, width)).movedim(3, 2).flatten(1, 2))
 
 
@@ -105,11 +104,12 @@ def mean_evidence(evidences: Sequence[Evidence]) -> Evidence:
 def split_products(
     images: Parts, texts: Parts, weights: Tensor, offset: Tensor | float = 0.0
 ) -> Evidence:
-    """Splits R scores of each of B pairs: weighted sums of inner products of their views.
+    """Splits R scores of each of B pairs over the elements of both sets.
 
-    `images` has V views of each of B images, `texts` W views of each of B texts or of one text for
-    all images. `weights` (B, R, V, W) holds the weight of <image view v, text view w> in sum r;
-    `offset` is added to each sum. R is the second axis of the returned tensors.
+    Score r is `offset` plus a weighted sum of the inner products of views. `weights` (B, R, V, W)
+    holds the weight of <image view v, text view w> in score r. `images` has V views of each of B
+    images; `texts` has W views of each of B texts, or of one text for all images. R is the second
+    axis of the returned tensors.
     """
     mixed = torch.einsum("brvw,bwmd->brvmd", weights, texts.rows)
     table = torch.einsum("bvnd,brvmd->brnm", images.rows, mixed)  # (B, R, N + 2, M + 2)

@@ -1,4 +1,4 @@
-"""Checksums of files, and atomic writes."""
+"""Checksums of files, atomic writes, and errors about paths."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path, whose file or folder replaces `path` when the block succeeds.
+    """Yields a temporary path; the file or folder written there replaces `path` after the block.
 
-    Until then an existing `path` stays; if the block fails, the temporary file is deleted. Missing
-    parent folders are created. Raises DiskFullError if the disk is full, and UnwritableError if
-    nothing can be created in the parent folder.
+    If the block fails, `path` stays and the temporary path is deleted. Missing parent folders are
+    created. Raises DiskFullError if the disk or quota is full, and UnwritableError if nothing can
+    be created in the parent folder.
     """
-    with naming_full_disk(path):
+    try:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
@@ -45,9 +45,16 @@ def replacing(path: Path) -> Iterator[Path]:
         with folder as temporary:
             draft = Path(temporary) / path.name
             yield draft
-            if path.is_dir():
+            if path.is_dir():  # a folder cannot be overwritten by a rename
                 path.rename(Path(temporary) / "replaced")
             draft.replace(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFullError(
+            f"the disk is full: {path} needs more than the free space; free space on this disk, "
+            "or choose a folder on another disk"
+        ) from error
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
@@ -64,20 +71,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         yield draft
 
 
-@contextmanager
-def naming_full_disk(path: Path) -> Iterator[None]:
-    """Converts the system's error for a full disk or quota to a `DiskFullError` about `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise DiskFullError(
-            f"the disk is full: {path} needs more than the free space; free space on this disk, "
-            "or choose a folder on another disk"
-        ) from error
-
-
 def no_such(kind: str, path: Path, advice: str) -> str:
     """Returns an error message for a missing path; suggests the most similar existing name.
 
@@ -86,10 +79,11 @@ def no_such(kind: str, path: Path, advice: str) -> str:
     >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
     'files.py?'
     """
-    target = path
-    while not target.parent.exists():
-        target = target.parent
-    names = {child.name for child in target.parent.iterdir()} if target.parent.is_dir() else set()
-    matches = get_close_matches(target.name, names - {target.name}, 1)
-    end = f"did you mean {target.parent / matches[0]}?" if matches else advice
-    return f"there is no {kind} {path}; {end}"
+    missing = path  # the outermost part of the path that does not exist
+    while not missing.parent.exists():
+        missing = missing.parent
+    folder = missing.parent
+    names = {child.name for child in folder.iterdir()} if folder.is_dir() else set()
+    matches = get_close_matches(missing.name, names - {missing.name}, 1)
+    suggestion = f"did you mean {folder / matches[0]}?" if matches else advice
+    return f"there is no {kind} {path}; {suggestion}"

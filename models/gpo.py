@@ -14,8 +14,6 @@ Where paper and release differ, the default follows the paper and `released` the
     ==================  ==============================  ==============================
 
 Both average the two directions of the BiGRU; Eq. (5) does not say how to combine them.
-
-`FixedPooling` implements the poolings that GPO generalises, with fixed coefficients.
 """
 
 from __future__ import annotations
@@ -53,9 +51,9 @@ class RankPooling(nn.Module, ABC):
     def shares(self, features: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
         """Returns the share (B, N) of each element in `pooled` = `self(features, mask)` (B, D).
 
-        Element n contributes sum_i theta(rank of n in i) phi_n^i v^i to the squared length of the
-        pooled vector v. Negative contributions are set to 0, and those of a set scaled to sum 1;
-        padding has the share 0.
+        Element n contributes the sum over dimensions i of theta(rank of phi_n^i) phi_n^i v^i to the
+        squared length of the pooled vector v. Negative contributions are set to 0, and the others
+        are scaled so that the shares of a set sum to 1. Padding has the share 0.
         """
         parts = self.parts(features, mask)  # (B, N, D)
         contributions = (parts @ pooled[..., None]).squeeze(-1).clamp_min(0.0)  # (B, N)
@@ -68,7 +66,7 @@ class RankPooling(nn.Module, ABC):
 
 
 class FixedPooling(RankPooling):
-    """AvgPool, MaxPool and K-MaxPool, section 3.2, without learned parameters.
+    """The poolings with fixed coefficients that GPO generalises, section 3.2.
 
     `kind` is "mean" (without a sort), "max" or "kmax", the mean of the K = `count` largest values.
     """
@@ -118,36 +116,36 @@ class GPO(RankPooling):
         self._cache: tuple[Tensor | None, dict[int, Tensor]] = (None, {})
 
     def coefficients(self, sizes: Tensor) -> Tensor:
-        """See `RankPooling.coefficients`; generated once for each distinct size in the batch.
+        """See `RankPooling.coefficients`; generates them once for each distinct size.
 
         Without gradients, coefficients are cached by size until the weights change.
         """
-        distinct, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
+        distinct_sizes, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
-            return self._generate(distinct)[rows]  # (B, longest)
+            return self._generate(distinct_sizes)[rows]  # (B, longest)
         weights = nn.utils.parameters_to_vector(self.parameters())  # (P,), a copy
         cache = self._cache
         if cache[0] is None or not _are_equal(cache[0], weights):
             cache = self._cache = (weights, {})
-        cached, required_sizes = cache[1], distinct.tolist()
-        missing = [size for size in required_sizes if size not in cached]
-        if missing:
-            generated = self._generate(torch.tensor(missing, device=sizes.device))  # (S', longest)
-            cached.update((size, row[:size]) for size, row in zip(missing, generated, strict=True))
-        coefficients = [cached[size] for size in required_sizes]
+        by_size, required_sizes = cache[1], distinct_sizes.tolist()
+        new_sizes = [size for size in required_sizes if size not in by_size]
+        if new_sizes:
+            thetas = self._generate(torch.tensor(new_sizes, device=sizes.device))  # (S', longest)
+            by_size.update((size, row[:size]) for size, row in zip(new_sizes, thetas, strict=True))
+        coefficients = [by_size[size] for size in required_sizes]  # (size,) each
         theta = nn.utils.rnn.pad_sequence(coefficients, batch_first=True)
         return theta[rows]  # (B, longest)
 
-    def _generate(self, distinct: Tensor) -> Tensor:
-        """Computes coefficients (S, longest) for distinct sizes (S,) in ascending order."""
-        longest = int(distinct[-1])
-        positions = self._encode_positions(longest, distinct.device)  # (longest, p)
-        inputs = positions.expand(len(distinct), -1, -1)  # (S, longest, p)
-        states = bigru_states(self.gru, inputs, distinct)  # (S, longest, 2 h)
+    def _generate(self, sizes: Tensor) -> Tensor:
+        """Computes coefficients (S, longest) for S distinct sizes (S,) in ascending order."""
+        longest = int(sizes[-1])
+        positions = self._encode_positions(longest, sizes.device)  # (longest, position_dim)
+        inputs = positions.expand(len(sizes), -1, -1)  # (S, longest, position_dim)
+        states = bigru_states(self.gru, inputs, sizes)  # (S, longest, 2 h), h = hidden_dim
         forward, backward = states.chunk(2, dim=-1)  # (S, longest, h) each
         scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, longest)
-        index = torch.arange(longest, device=distinct.device)
-        scores = scores.masked_fill(index >= distinct[:, None], -torch.inf)
+        index = torch.arange(longest, device=sizes.device)
+        scores = scores.masked_fill(index >= sizes[:, None], -torch.inf)
         return (scores / self.temperature).softmax(dim=-1)
 
     def _encode_positions(self, count: int, device: torch.device) -> Tensor:
@@ -155,7 +153,7 @@ class GPO(RankPooling):
         k = torch.arange(count, device=device, dtype=torch.float32) + self.first_position
         j = torch.arange(0, self.position_dim, 2, device=device, dtype=torch.float32)
         w = torch.exp(-math.log(10000.0) * j / self.position_dim)  # w_j
-        angles = k[:, None] * w  # (count, p / 2)
+        angles = k[:, None] * w  # (count, position_dim / 2)
         encoded = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
         return encoded.to(next(self.gru.parameters()).dtype)
 
@@ -178,7 +176,7 @@ def pooling_arrays(
     text_poolings: Iterable[nn.Module | None],
     image_share: float = 1.0,
 ) -> list[NamedArray]:
-    """Returns the coefficients theta, Eq. (3), of each `GPO`: "image_pooling", "text_pooling".
+    """Returns "image_pooling" and "text_pooling", the coefficients theta, Eq. (3), of each `GPO`.
 
     `images` holds one image and `texts` one text or None; their attention gives the set sizes.
     `image_share` is the share of an image's elements that each `GPO` pools.
@@ -192,6 +190,6 @@ def pooling_arrays(
         if gpos and views is not None and views.attention is not None:
             count = max(1, round(share * views.attention.shape[-1]))
             size = torch.tensor([count], device=views.embeddings.device)
-            theta = torch.cat([pooling.coefficients(size) for pooling in gpos])  # (L, N)
+            theta = torch.cat([pooling.coefficients(size) for pooling in gpos])  # (GPOs, N)
             arrays.append(NamedArray(name, theta, ("view", "rank")))
     return arrays

@@ -31,8 +31,8 @@ from torch.autograd.function import once_differentiable
 def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
     """Returns the states of a bidirectional `batch_first` GRU; uses `gru_states` if it is faster.
 
-    Inputs (B, T, d), lengths (B,) in 1..T -> (B, T, 2 h) with `gru_states`, otherwise (B, T', 2 h);
-    0 after the end of a sequence.
+    Inputs are (B, T, d), lengths (B,) in 1..T. States are (B, T, 2 h) from `gru_states`, otherwise
+    (B, T', 2 h) for the longest length T'. They are 0 after the end of a sequence.
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
@@ -52,25 +52,25 @@ def trains_on_cpu(module: nn.Module, inputs: Tensor) -> bool:
 def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tensor:
     """Returns the states of one-layer GRUs, equal to those of `torch.nn.GRU` over packed sequences.
 
-    `grus` is one bidirectional GRU, or a forward GRU and optionally a backward GRU, with biases.
-    Inputs (B, T, d), lengths (B,) in 1..T -> (B, T, G h), the states of each direction; 0 after the
-    end of a sequence.
+    `grus` holds one bidirectional GRU, or a forward GRU and optionally a backward GRU, with biases.
+    Inputs are (B, T, d), lengths (B,) in 1..T. Returns (B, T, G h), the states of G directions, 0
+    after the end of a sequence.
     """
     batch, padded_length, _ = inputs.shape
     sorted_lengths, order = lengths.sort(descending=True, stable=True)  # (B,) each
     steps = torch.arange(int(sorted_lengths[0]), device=inputs.device)[:, None]  # (T', 1)
-    active = steps < sorted_lengths  # (T', B): sequences that have this step
-    # (L,) each: indices into the flattened inputs (B T, d), ordered by step; the second direction
-    # counts steps from the end of each sequence
-    directions = (steps, sorted_lengths - 1 - steps)  # (T', 1), (T', B): positions of the steps
-    indices = [(order * padded_length + positions)[active] for positions in directions]
+    is_active = steps < sorted_lengths  # (T', B), whether a sequence has this step
+    # the backward direction counts steps from the end of each sequence
+    step_positions = (steps, sorted_lengths - 1 - steps)  # (T', 1), (T', B)
+    # (L,) each: indices into the flattened inputs (B T, d), ordered by step
+    indices = [(order * padded_length + positions)[is_active] for positions in step_positions]
     weights = [direction for gru in grus for direction in gru.all_weights]
-    indices = indices[: len(weights)]
+    indices = indices[: len(weights)]  # without the backward direction if there is none
     w_input, w_state, b_input, b_state = map(torch.stack, zip(*weights, strict=True))
     rows = inputs.flatten(0, 1).index_select(0, torch.cat(indices))  # (G L, d)
     rows = rows.unflatten(0, (len(indices), -1))  # (G, L, d)
     from_inputs = torch.baddbmm(b_input[:, None], rows, w_input.transpose(1, 2))  # (G, L, 3 h)
-    counts = active.sum(dim=1).tolist()
+    counts = is_active.sum(dim=1).tolist()
     states = _Recurrence.apply(from_inputs, w_state.mT, b_state[:, None], counts)  # (G, L, h)
     zeros = inputs.new_zeros(batch * padded_length, states.shape[-1])
     outputs = [zeros.index_copy(0, *pair) for pair in zip(indices, states, strict=True)]
@@ -91,25 +91,25 @@ class _Recurrence(Function):
     def forward(
         ctx: Any, from_inputs: Tensor, weight: Tensor, bias: Tensor, counts: list[int]
     ) -> Tensor:
+        """Advances all directions together, one step at a time."""
         width = weight.shape[1]
         previous = from_inputs.new_zeros(*from_inputs.shape[:2], width)  # h_(t-1) of every row
         states = torch.empty_like(previous)
-        gates = from_inputs.new_empty(*from_inputs.shape[:2], 4 * width)  # r, z, W h + b of n, n
+        gates = from_inputs.new_empty(*from_inputs.shape[:2], 4 * width)  # r, z, W_hn h + b_hn, n
         r, z, state_of_n, n = gates.chunk(4, dim=-1)
         from_state, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]
         inputs_of_r_and_z, inputs_of_n = from_inputs.split([2 * width, width], dim=-1)
         latest_states = previous[:, :0]
-        for before, state, out, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
-            counts,
-            *(previous, states, from_state, r_and_z, inputs_of_r_and_z, inputs_of_n),
-            *(r, z, state_of_n, n),
+        tensors = (previous, states, from_state, r_and_z, inputs_of_r_and_z, inputs_of_n)
+        for h_before, h_t, from_h, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
+            counts, *tensors, r, z, state_of_n, n
         ):
-            if latest_states.shape[1]:
-                before.copy_(latest_states[:, : before.shape[1]])
-            out.copy_(torch.baddbmm(bias, before, weight))
+            if latest_states.shape[1]:  # sequences that have ended come last
+                h_before.copy_(latest_states[:, : h_before.shape[1]])
+            from_h.copy_(torch.baddbmm(bias, h_before, weight))
             r_z.add_(in_r_z).sigmoid_()
             torch.addcmul(in_n, r_t, state_n, out=n_t).tanh_()
-            latest_states = torch.lerp(n_t, before, z_t, out=state)  # (1 - z) n + z h_(t-1)
+            latest_states = torch.lerp(n_t, h_before, z_t, out=h_t)  # (1 - z) n + z h_(t-1)
         ctx.save_for_backward(previous, gates, weight)
         ctx.counts = counts
         return states
@@ -117,31 +117,32 @@ class _Recurrence(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the gradients of `from_inputs`, `weight` and `bias`."""
         (grad,) = grads  # (G, L, h)
         previous, gates, weight = ctx.saved_tensors
         r, z, state_of_n, n = gates.chunk(4, dim=-1)  # (G, L, h) each
-        to_n = (1 - z) * (1 - n * n)  # derivative of h_t by the input of the tanh
-        # derivatives of h_t by the inputs of the sigmoids of r and z, and by W_hn h + b_hn
+        tanh_slope = (1 - z) * (1 - n * n)  # derivative of h_t with respect to the input of tanh
+        # derivatives of h_t with respect to the sigmoids' inputs of r and z, and to W_hn h + b_hn
         slopes = gates.new_empty(*r.shape[:2], 3, r.shape[-1])
-        torch.mul(to_n, r, out=slopes[..., 2, :])
+        torch.mul(tanh_slope, r, out=slopes[..., 2, :])
         torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])
         torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
-        to_gates = torch.empty_like(slopes)
-        to_states = grad.clone()  # gradient of h_t, including that of later steps
+        gate_grads = torch.empty_like(slopes)
+        state_grads = grad.clone()  # gradients of h_t, to which later steps add theirs
         w_h, later_grad = weight.transpose(1, 2), grad[:, :0]
-        tensors = (to_states, slopes, to_gates, z)
-        for to_state, slope, to_gate, z_t in reversed([*_steps(ctx.counts, *tensors)]):
-            to_state[:, : later_grad.shape[1]] += later_grad
-            torch.mul(slope, to_state[..., None, :], out=to_gate)
-            later_grad = torch.baddbmm(to_state * z_t, to_gate.flatten(-2), w_h)
-        to_gates = to_gates.flatten(-2)  # (G, L, 3 h)
-        to_weight = previous.transpose(1, 2) @ to_gates
-        to_bias = to_gates.sum(dim=1, keepdim=True)
-        # r does not multiply W_in x
-        torch.mul(to_states, to_n, out=to_gates[..., 2 * r.shape[-1] :])
-        return to_gates, to_weight, to_bias, None
+        tensors = (state_grads, slopes, gate_grads, z)
+        for state_grad, slope, gate_grad, z_t in reversed([*_steps(ctx.counts, *tensors)]):
+            state_grad[:, : later_grad.shape[1]] += later_grad
+            torch.mul(slope, state_grad[..., None, :], out=gate_grad)
+            later_grad = torch.baddbmm(state_grad * z_t, gate_grad.flatten(-2), w_h)
+        gate_grads = gate_grads.flatten(-2)  # (G, L, 3 h)
+        weight_grad = previous.transpose(1, 2) @ gate_grads
+        bias_grad = gate_grads.sum(dim=1, keepdim=True)
+        # in h_t, r is a factor of W_hn h + b_hn but not of W_in x + b_in
+        torch.mul(state_grads, tanh_slope, out=gate_grads[..., 2 * r.shape[-1] :])
+        return gate_grads, weight_grad, bias_grad, None
 
 
 def _steps(counts: list[int], *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Splits tensors (G, L, ...) into steps (G, count, ...); `counts` are their sizes."""
+    """Yields the slices (G, count, ...) of tensors (G, L, ...) at each step; `counts` sum to L."""
     return zip(*(tensor.split(counts, dim=1) for tensor in tensors), strict=True)

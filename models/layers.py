@@ -9,7 +9,7 @@ EPS = 1e-8  # added to lengths, to avoid division by 0
 
 
 def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises a ValueError unless the value of an argument is among its choices."""
+    """Raises ValueError unless the value of the argument `name` is one of `choices`."""
     if value not in choices:
         raise ValueError(f'{name} must be one of {", ".join(choices)}, not "{value}"')
 
@@ -48,8 +48,8 @@ def last_element(features: Tensor, mask: Tensor) -> Tensor:
     return features[torch.arange(len(mask), device=mask.device), last_index(mask)]
 
 
-def one_element(embedding: Tensor, index: Tensor, count: int) -> Tensor:
-    """Places `embedding` (B, D) at `index` (B,) of a set of `count` zeros: (B, N, D)."""
+def place_element(embedding: Tensor, index: Tensor, count: int) -> Tensor:
+    """Returns sets (B, `count`, D) that hold `embedding` (B, D) at `index` (B,), 0 elsewhere."""
     return nn.functional.one_hot(index, count)[..., None] * embedding[:, None]
 
 
@@ -99,14 +99,15 @@ class FeatureProjection(nn.Module):
         elif self.mlp is not None:
             residual = self.mlp(features[mask])  # (R, D), only the real elements of all sets
             projected = projected.index_put((mask,), residual, accumulate=True)
-        # (B, N, D); not copied without padding
+        # (B, N, D); no copy if there is no padding
         return projected if no_padding else projected.masked_fill(~mask[..., None], 0.0)
 
 
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
-    """Builds the linear map from text features to the joint space, as VSE-infinity does for BERT.
+    """Builds the map from text features to the joint space.
 
-    Returns the identity, as VSE-infinity with a GRU, if both widths are equal; not with `always`.
+    This is a linear map, as VSE-infinity has for BERT. If both widths are equal and `always` is
+    false, it is the identity, as VSE-infinity has for a GRU.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()
@@ -114,7 +115,7 @@ def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> n
 
 
 def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Tensor:
-    """Drops elements of each set at random: size augmentation, VSE-infinity, section 3.3.
+    """Removes elements from a mask at random: size augmentation (VSE-infinity, section 3.3).
 
     Each element of the mask (B, N) bool is dropped with probability `rate`, 0 <= rate < 1 (paper:
     0.2), but at least one element of each set remains. `keep_first` always keeps the first element,

@@ -80,7 +80,7 @@ class Method(nn.Module, ABC):
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """Splits the embeddings (B, V, D) of `encode` into contributions of the set's elements.
 
-        The method must be in eval mode. Raises ValueError if its arguments allow no exact split.
+        `side`, features and mask are those of `encode`. The method must be in eval mode.
         """
 
     def encode_image(self, features: Tensor, mask: Tensor, *, attention: bool = False) -> Views:
@@ -100,19 +100,20 @@ class Method(nn.Module, ABC):
         return self._split("text", features, mask)
 
     def _encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """Applies `encode`; removes the attention of a transformer's summary."""
-        features, mask, summary = self._transform(side, features, mask)
+        """Applies the side's transformer, if any, and `encode`; omits attention to its summary."""
+        features, mask, has_summary = self._transform(side, features, mask)
         views = self.encode(side, features, mask, attention)
-        if views.attention is None or not summary:
+        if views.attention is None or not has_summary:
             return views
         return Views(views.embeddings, views.attention[..., 1:], views.extras)
 
     def _split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """Applies `split`; assigns the contribution of a transformer's summary to the whole set."""
-        features, mask, summary = self._transform(side, features, mask)
-        rows = self.split(side, features, mask).rows  # (B, V, N + 2, D)
-        if not summary:
+        """Applies the side's transformer, if any, and `split`."""
+        features, mask, has_summary = self._transform(side, features, mask)
+        rows = self.split(side, features, mask).rows  # (B, V, N + 2, D); N + 3 with a summary
+        if not has_summary:
             return Parts(rows)
+        # the summary is no element of the set, so its contribution belongs to the set as a whole
         whole = rows[:, :, -2:-1] + rows[:, :, :1]
         return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
 
@@ -124,21 +125,21 @@ class Method(nn.Module, ABC):
         return *context(features, mask), context.summary is not None
 
     def contrastive_temperature(self) -> Tensor | None:
-        """Returns the contrastive loss's learned temperature, a positive scalar, or None."""
+        """Returns the learned temperature of the contrastive loss, a scalar above 0, or None."""
         return None
 
     def clamp_temperature(self) -> None:
         """Clamps a learned temperature to its range; training calls it after each step."""
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """Returns products (V, B_img, B_txt) of image views with text views; see `pair_weights`."""
+        """Returns the score of each image view with each text: (V, B_img, B_txt)."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
         pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
         return pairs.amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Returns scores (B_img, B_txt), higher is better: the sum or the maximum over views."""
+        """Returns scores (B_img, B_txt): the sum or the maximum of the `view_scores`."""
         scores = self.view_scores(images, texts)  # (V, B_img, B_txt)
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
@@ -156,20 +157,21 @@ class Method(nn.Module, ABC):
         """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
 
         `texts` holds the parts of B queries, or of one query for all images; a query may be an
-        image. Evidence adds up to the scores. With `per_view` it has the shape (B, V, ...) and adds
-        up to the `view_scores`.
+        image. The evidence adds up to the scores. With `per_view` it adds up to the `view_scores`
+        and has the shape (B, V, ...). Raises ValueError if there are too many pairs.
         """
         pairs = images.total @ texts.total.mT  # (B, V, W)
         weights = self.pair_weights(pairs)
         if per_view:
-            return split_products(images, texts, torch.diag_embed(weights.mT).movedim(1, 3))
+            view_weights = torch.diag_embed(weights.mT).movedim(1, 3)  # (B, V, V, W)
+            return split_products(images, texts, view_weights)
         if not self.views_add_up:
             best_view = (weights * pairs).sum(dim=2).argmax(dim=1)  # (B,)
             weights = weights * nn.functional.one_hot(best_view, pairs.shape[1])[..., None]
         return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:
-        """Returns the width of a row in nearest-neighbour search: a block, a view, or all views.
+        """Returns the width of a row in nearest-neighbour search, for `views` = V and `dim` = D.
 
         The search reads views (V, D) as rows (V * D / row_dim, row_dim).
         """
@@ -178,9 +180,9 @@ class Method(nn.Module, ABC):
     def apply_view_weights(self, images: Views, weights: Tensor) -> Views:
         """Multiplies the views of images by weights (the view lens).
 
-        In `score`, the cosines of a view are multiplied by its weight, so a negative cosine moves
-        closer to 0. A view of weight 0 is removed, so that it cannot be the best; if the score is a
-        sum over views, the view stays and adds 0.
+        In `score`, each cosine of a view is multiplied by the view's weight, so a negative cosine
+        moves closer to 0. A view of weight 0 is removed, so that it cannot be the best. If views
+        add up, it is not removed, but adds 0.
 
         `images` are views (B, V, D), `weights` (V,) in 0..1. Returns the V' remaining views
         (B, V', D), in order. Raises ValueError if the number or range of the weights is wrong, or
@@ -194,14 +196,14 @@ class Method(nn.Module, ABC):
         if not bool(weights.any()):
             raise ValueError("all view weights are 0; at least one must be above 0")
         weights = weights.to(images.embeddings)
-        keep = (weights > 0) | self.views_add_up
+        mask = (weights > 0) | self.views_add_up  # (V,)
         scaled = weights[:, None] * images.embeddings  # (B, V, D)
         maps = images.attention
-        return Views(scaled[:, keep], None if maps is None else maps[:, keep])  # (B, V', D)
+        return Views(scaled[:, mask], None if maps is None else maps[:, mask])  # (B, V', D)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """The settings of `inside` that a user may change; none by default."""
+        """The display settings that `inside` accepts; none by default."""
         return ()
 
     def inside(

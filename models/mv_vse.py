@@ -31,7 +31,7 @@ from polyview.models.layers import (
     l2_normalize,
     last_element,
     last_index,
-    one_element,
+    place_element,
     require_choice,
     text_projection,
 )
@@ -53,7 +53,7 @@ class MVVSEConfig:
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         aggregator: "gpo", "mean" or "released", see the module docstring.
         released_gpo: use the released form of GPO, see `models/gpo.py`.
-        own_projections: give each view a separate projection with "gpo", too.
+        own_projections: give each view a separate projection also with "gpo".
         pad_statistics: see `FeatureProjection`.
         map_text: see `VSEInfinity`.
     """
@@ -110,9 +110,9 @@ class MVVSE(Method):
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
             return Views(embeddings)
-        # all views share one projection, or each view has a separate one
+        # one group of all views if they share a projection, otherwise a group for each view
         groups = embeddings.chunk(len(projected), dim=1)
-        maps = [cosine_attention(p, e, mask) for p, e in zip(projected, groups, strict=True)]
+        maps = [cosine_attention(*pair, mask) for pair in zip(projected, groups, strict=True)]
         return Views(embeddings, torch.cat(maps, dim=1))  # (B, K, N)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
@@ -121,7 +121,7 @@ class MVVSE(Method):
             return Parts.of(self._aggregate(split_ranked, projected, mask)).unit()
         words = self.project_text(features)  # (B, M, D)
         if self.pool_text is None:
-            parts = one_element(last_element(words, mask), last_index(mask), mask.shape[1])
+            parts = place_element(last_element(words, mask), last_index(mask), mask.shape[1])
         else:
             parts = self.pool_text.parts(words, mask)
         return Parts.of(parts[:, None]).unit()
@@ -133,9 +133,12 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Applies `pool` with K aggregators, Eq. (4), to one or K projections (B, N, D)."""
+        """Applies `pool_ranked` or `split_ranked` with the coefficients of K poolings, Eq. (4).
+
+        `projected` holds one projection (B, N, D) for all K views, or one for each view.
+        """
         sizes = mask.sum(dim=1)  # (B,)
         theta = [cast("RankPooling", pooling).coefficients(sizes) for pooling in self.pool_image]
-        weights = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, L, 1 or K) each
-        pooled = [pool(p, mask, t) for p, t in zip(projected, weights, strict=True)]
-        return torch.cat(pooled, dim=1)
+        weights = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, longest, 1 or K)
+        pairs = zip(projected, weights, strict=True)
+        return torch.cat([pool(values, mask, weight) for values, weight in pairs], dim=1)

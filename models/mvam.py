@@ -3,13 +3,11 @@
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
 Image-Text Matching, arXiv 2402.17237, 2025.
 
-Each side has m learnable view codes: each is the query of an attention over the features (Eqs.
-7-8), and the m results are concatenated (Eq. 9). With one code this is the paper's baseline of
-attention pooling, `BaseAttention`; `BaseSummary` is the other baseline, the projected [CLS] state.
-The authors have not released code. The paper does not state the width of a view. As in its
-comparison with an ensemble, the default is 16 views of 64 dimensions, 1,024 in all, so features are
-projected to the width of a view before pooling, as in the baseline. Eq. (7) has no scale factor, so
-none is applied.
+Each side has m learnable view codes. Each code is the query of an attention over the features (Eqs.
+7-8), and the m results are concatenated (Eq. 9). The authors have not released code. The paper does
+not state the width of a view. As in its comparison with an ensemble, the default is 16 views of 64
+dimensions, 1,024 in all, so features are projected to the width of a view before pooling, as in the
+baseline `BaseAttention`. Eq. (7) has no scale factor, so none is applied.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from polyview.models.evidence import Parts
 from polyview.models.layers import (
     FeatureProjection,
     l2_normalize,
-    one_element,
+    place_element,
     require_choice,
     text_projection,
 )
@@ -142,14 +140,14 @@ class MVAM(Method):
         """
         arrays = []
         if images.embeddings.shape[1] > 1:
-            pairs = ("image_codes", self.image_codes), ("text_codes", self.text_codes)
-            for name, module in pairs:
+            named_codes = ("image_codes", self.image_codes), ("text_codes", self.text_codes)
+            for name, module in named_codes:
                 unit = l2_normalize(module.codes)  # (m, dim)
                 arrays.append(NamedArray(name, unit @ unit.T, ("view", "view")))
         spreads = []
         for views in (images, texts):
             if views is not None and views.attention is not None:
-                max_entropy = math.log(max(2, views.attention.shape[-1]))
+                max_entropy = math.log(max(2, views.attention.shape[-1]))  # above 0
                 spreads.append(torch.special.entr(views.attention[0]).sum(dim=-1) / max_entropy)
         if spreads:
             arrays.append(NamedArray("attention_spread", torch.stack(spreads), ("side", "view")))
@@ -203,7 +201,7 @@ class BaseSummary(Method):
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         first = torch.zeros_like(mask[:, 0], dtype=torch.int64)  # (B,)
-        parts = one_element(self._summary(side, features), first, mask.shape[1])
+        parts = place_element(self._summary(side, features), first, mask.shape[1])
         return Parts.of(parts[:, None]).unit()
 
     def _summary(self, side: str, features: Tensor) -> Tensor:

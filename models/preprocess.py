@@ -57,7 +57,7 @@ class Preprocess:
         if not all(abs(m) <= 10 for m in self.mean) or not all(1e-4 <= s <= 10 for s in self.std):
             raise ValueError(
                 f"preprocess mean {self.mean} and std {self.std} must be of pixels in 0..1: "
-                "mean within -10 to 10, std > 0, at least 0.0001 and at most 10"
+                "mean from -10 to 10, std from 0.0001 to 10"
             )
         if self.resize and (self.fit != "crop" or not self.size <= self.resize <= 4 * self.size):
             raise ValueError(
@@ -82,7 +82,7 @@ class Preprocess:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
     def visible_box(self, width: int, height: int) -> Box:
-        """Returns the visible box of a width x height image: x0, y0, x1, y1 in 0..1."""
+        """Returns the part of an image that the encoder sees: x0, y0, x1, y1 in 0..1."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
         shorter = min(width, height)
@@ -116,7 +116,7 @@ class Preprocess:
         if isinstance(squares, np.ndarray):
             height, width = squares.shape[1:3]
         out = np.empty((len(squares), 3, height, width), np.float32)
-        # one image at a time, which fits in the cache
+        # convert one image at a time, because its planes fit in the cache
         for planes, square in zip(out, squares, strict=True):
             image = Image.fromarray(square) if isinstance(square, np.ndarray) else square
             for channel, band in enumerate(image.split()):  # faster than a transpose in NumPy
@@ -143,7 +143,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     transpose = _TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     if transpose is not None:
         image = image.transpose(transpose)
-        for name in _ORIENTATION_KEYS:
+        for name in _ORIENTATION_KEYS:  # so that no reader rotates the image again
             image.info.pop(name, None)
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
@@ -151,21 +151,21 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def flat_rgb(image: Image.Image, peak: float | None = None) -> Image.Image:
-    """Converts an upright image, or a crop of an upright image, as `to_rgb` does.
+    """Converts an upright image, or a crop of an upright image, to 8-bit RGB as `to_rgb` does.
 
-    `peak` is the largest value of the whole image, for a crop of a 16-bit or float greyscale image;
-    None to compute it.
+    `peak` is needed for a crop of a 16-bit or float greyscale image: the largest value of the whole
+    image. If it is None, it is the largest value of `image`.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)
         peak = float(values.max(initial=0.0)) if peak is None else peak
         # 16-bit files hold 0..65535; values that fit into a byte are not scaled
-        top = 65535.0 if peak > 255.0 else 255.0
-        image = Image.fromarray(np.clip(values / top * 255.0, 0, 255).astype(np.uint8))
+        white = 65535.0 if peak > 255.0 else 255.0
+        image = Image.fromarray(np.clip(values / white * 255.0, 0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, image).convert("RGB")
+        background = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(background, image).convert("RGB")
     return image.convert("RGB")
 
 

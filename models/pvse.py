@@ -13,7 +13,7 @@ of a bi-GRU over the frames (section 3.1), see `image_global`.
 The local features of a text are its word vectors (text encoder "words") or the features of another
 text encoder; the bi-GRU that computes the global feature belongs to the method. Where the release
 differs from the paper, an argument selects the release's behaviour: `legacy_text`, and for clips
-`image_global="legacy"`. The paper has no `image_global="changes"`, see `Changes`.
+`image_global="legacy"`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class PIENet(nn.Module):
     """Polysemous Instance Embedding Network, sections 3.2 and 3.3.
 
     Args:
-        local_dim: the paper's D, the width of the local features.
+        local_dim: width d of the local features (D in the paper).
         global_dim: H, the width of the global feature and of the views.
-        views: K.
+        views: K, the number of views.
         fusion: "residual", as in the paper; or an ablation of Fig. 6: "concat" concatenates local
             and global features, "local" omits the global feature.
     """
@@ -54,7 +54,7 @@ class PIENet(nn.Module):
     ) -> None:
         super().__init__()
         self.fusion = fusion
-        hidden = max(1, local_dim // 2)  # A = D / 2
+        hidden = max(1, local_dim // 2)  # A = D / 2 in the paper
         self.w1 = nn.Linear(local_dim, hidden, bias=False)
         self.w2 = nn.Linear(hidden, views, bias=False)
         self.w3 = nn.Linear(local_dim, global_dim)
@@ -63,11 +63,11 @@ class PIENet(nn.Module):
     def forward(
         self, local: Tensor, whole: Tensor | None, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Computes K embeddings of each set of local features (B, N, D), mask (B, N).
+        """Computes K embeddings of each set of local features (B, N, d), mask (B, N).
 
-        `whole` is the global feature (B, H); None with "local". Returns embeddings (B, K, H), not
-        yet of unit length ((B, K, 2H) with "concat"), locally-guided residuals (B, K, H), and
-        attention (B, K, N).
+        `whole` is the global feature (B, H); None with "local". Returns embeddings (B, K, H), or
+        (B, K, 2 H) with "concat", locally-guided residuals (B, K, H), and attention (B, K, N).
+        Embeddings are not normalised to unit length.
         """
         attention = self.attend(local, mask)
         zero_padded = local.masked_fill(~mask[..., None], 0.0)
@@ -76,7 +76,7 @@ class PIENet(nn.Module):
         return self.norm(fused), residual, attention  # Eq. (4)
 
     def attend(self, local: Tensor, mask: Tensor) -> Tensor:
-        """Computes attention (B, K, N), Eq. (2)."""
+        """Computes attention (B, K, N) to local features (B, N, d), mask (B, N), Eq. (2)."""
         scores = self.w2(torch.tanh(self.w1(local))).mT  # (B, K, N)
         return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)
 
@@ -84,13 +84,13 @@ class PIENet(nn.Module):
         """Splits the embeddings of `forward` into contributions of elements.
 
         The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u, with s held constant.
-        `whole` is the split global feature, V = 1; None with "local".
+        `whole` holds the parts of the global feature, V = 1; None with "local".
         """
         mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
-        mapped = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
-        u = mapped.sum(dim=2, keepdim=True)  # (B, K, 1, H)
-        secant = torch.where(u == 0, 0.25, torch.tanh(u / 2) / (2 * u))
-        rows = Parts.of(secant * mapped, constant=0.5).rows  # (B, K, N + 2, H)
+        terms = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
+        u = terms.sum(dim=2, keepdim=True)  # (B, K, 1, H)
+        slope = torch.where(u == 0, 0.25, torch.tanh(u / 2) / (2 * u))  # s
+        rows = Parts.of(slope * terms, constant=0.5).rows  # (B, K, N + 2, H)
         fused = rows if whole is None else self._fuse(whole.rows, rows)
         return Parts(fused).layer_norm(self.norm)  # Eq. (4)
 
@@ -101,7 +101,7 @@ class PIENet(nn.Module):
 
 
 class LastStates(nn.Module):
-    """The final states of a bi-GRU, H / 2 in each direction: a sequence's global feature.
+    """Computes a sequence's global feature: the last states of a bi-GRU, H / 2 in each direction.
 
     Args:
         in_dim: width of the sequence's elements.
@@ -128,17 +128,17 @@ class LastStates(nn.Module):
         return torch.cat([last_element(forward_states, states_mask), backward_states[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits `forward`: the states belong to the sequence as a whole."""
+        """Splits `forward`; the states belong to the sequence as a whole."""
         state = self(features, mask)[:, None]  # (B, 1, H)
         zeros = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
         return Parts.of(zeros, whole=state)
 
 
 class MeanFeature(nn.Linear):
-    """An image's global feature: the average of its cells, mapped linearly from D to H."""
+    """Computes an image's global feature: the average of its cells, mapped linearly to H."""
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
-        """Averages and maps features (B, N, D), mask (B, N), to (B, H)."""
+        """Maps features (B, N, d), mask (B, N), to (B, H)."""
         return super().forward(masked_mean(features, mask))
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
@@ -161,17 +161,17 @@ class Changes(nn.Module):
         self.states = LastStates(out_dim, out_dim)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Maps features (B, N, D), mask (B, N), to (B, H)."""
+        """Maps the features of frames (B, N, d), mask (B, N), to (B, H)."""
         projected = self.project(features)  # (B, N, H)
         mean = masked_mean(projected, mask)  # (B, H)
         return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits `forward`: the mean over frames; the states belong to the clip as a whole."""
+        """Splits `forward`: frames contribute to the mean; the states belong to the whole clip."""
         projected = self.project(features)
         changes = projected - masked_mean(projected, mask)[:, None]
-        shares = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
-        return Parts.of(shares, whole=self.states(changes, mask)[:, None])
+        frames = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
+        return Parts.of(frames, whole=self.states(changes, mask)[:, None])
 
 
 class PVSE(Method):
@@ -179,7 +179,7 @@ class PVSE(Method):
 
     Args:
         embed_dim: H, even (the paper tries 512, 1,024 and 2,048).
-        views: K; 1 is the paper's "PVSE (K=1)", 0 omits the PIE-Nets.
+        views: K; 1 is the paper's "PVSE (K=1)"; with 0 the global feature is the only view.
         fusion: see `PIENet`.
         match: "max" takes the best pair; "concat" compares the K concatenated views, the paper's
             ablation "No MIL".
@@ -230,9 +230,9 @@ class PVSE(Method):
         self.text_net = PIENet(text_dim, embed_dim, views, fusion) if views else None
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """See `Method.encode`; with K = 0 there is no attention."""
-        net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
-        whole = None if to_global is None else to_global(features, mask)  # (B, H)
+        """See `Method.encode`; there is no attention if K is 0."""
+        net, global_net = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
+        whole = None if global_net is None else global_net(features, mask)  # (B, H)
         if net is None:
             assert whole is not None  # with K = 0 the global feature is the only view
             return Views(l2_normalize(whole)[:, None])
@@ -242,8 +242,8 @@ class PVSE(Method):
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`; the last states of a bi-GRU belong to the whole set."""
-        net, to_global = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
-        whole = None if to_global is None else to_global.parts(features, mask)
+        net, global_net = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
+        whole = None if global_net is None else global_net.parts(features, mask)
         parts: Parts | None = whole if net is None else net.parts(features, whole, mask)
         assert parts is not None  # with K = 0 the global feature is the only view
         return parts.unit()
@@ -254,7 +254,7 @@ class PVSE(Method):
         return weights / pairs.shape[1] if self.views_add_up else weights
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
-        """See `Method.view_scores`; for "concat", the contribution of each view to the sum."""
+        """See `Method.view_scores`; with "concat", each view's contribution to the score."""
         scores = super().view_scores(images, texts)
         return scores / len(scores) if self.views_add_up else scores
 

@@ -54,14 +54,14 @@ def _sort_packed(
 ) -> None:
     """Sorts (b, D, N) float32 in descending order, padding last, into `ranked` and `indices`.
 
-    `keys` is float64 scratch memory. A float32 leaves 29 low bits unused; they store the index.
+    `keys` is float64 scratch memory. A float32 fills all but 29 bits of it; these store the index.
     """
     count = columns.shape[-1]
     index_mask = (1 << max(count - 1, 1).bit_length()) - 1
-    keys.copy_(columns).neg_()
+    keys.copy_(columns).neg_()  # NumPy sorts in ascending order
     if padding is not None:
         keys.masked_fill_(padding, torch.finfo(torch.float32).max)
-    bits = keys.view(torch.int64).bitwise_or_(torch.arange(count))
+    bits = keys.view(torch.int64).bitwise_or_(torch.arange(count))  # shares memory with `keys`
     np.asarray(keys).sort(axis=-1)
     ranked.copy_(keys).neg_()
     indices.copy_(bits).bitwise_and_(index_mask)
@@ -80,9 +80,9 @@ def _transpose(sets: Tensor) -> Tensor:
 
 
 def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """Returns weighted sums (B, V, D) of sorted values, VSE-infinity Eq. (2), for V weightings.
+    """Returns V weighted sums (B, V, D) of each set's sorted values, VSE-infinity Eq. (2).
 
-    Features are (B, N, D); the mask (B, N) bool has at least one True in each row, anywhere.
+    Features are (B, N, D). The mask (B, N) bool has at least one True in each row, at any position.
     `theta` (B, L, V) holds the weights of the ranks, 0 beyond a set's size; L is the largest size.
     """
     pooled: Tensor = _RankedPool.apply(features, mask, theta)
@@ -107,7 +107,7 @@ def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 class _RankedPool(torch.autograd.Function):
-    """`pool_ranked` with a backward pass that scatters gradients slice by slice."""
+    """Computes `pool_ranked`; its backward pass scatters gradients slice by slice."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
@@ -119,28 +119,29 @@ class _RankedPool(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor]:
+        """Returns the gradients of `features` and `theta`."""
         ranked, indices, theta = ctx.saved_tensors
         batch, dim, count = ranked.shape
         grad = grad.to(ranked.dtype)  # autocast may have pooled in another dtype
         weights = nn.functional.pad(theta.mT, (0, count - theta.shape[1]))  # (B, V, N)
         # if V = 1, torch.mul broadcasts to the outer product several times as fast as torch.bmm
         multiply = torch.mul if theta.shape[2] == 1 else torch.bmm
-        to_features = ranked.new_empty(batch, count, dim)
+        feature_grads = ranked.new_empty(batch, count, dim)
         order = indices.new_empty(0, dtype=torch.int64)
-        to_ranked, to_columns = ranked.new_empty(0), ranked.new_empty(0)
-        for rows in _batch_slices(to_features):
+        ranked_grads, column_grads = ranked.new_empty(0), ranked.new_empty(0)
+        for rows in _batch_slices(feature_grads):
             batch_indices = indices[rows]  # (b, D, N)
-            order, to_ranked, to_columns = (
-                _scratch(buffer, batch_indices) for buffer in (order, to_ranked, to_columns)
+            order, ranked_grads, column_grads = (
+                _scratch(buffer, batch_indices) for buffer in (order, ranked_grads, column_grads)
             )
             order.copy_(batch_indices)
-            multiply(grad[rows].mT, weights[rows], out=to_ranked)  # (b, D, N)
-            to_features[rows] = to_columns.scatter_(-1, order, to_ranked).mT
-        return to_features, None, (grad @ ranked[..., : theta.shape[1]]).mT
+            multiply(grad[rows].mT, weights[rows], out=ranked_grads)  # (b, D, N), by rank
+            feature_grads[rows] = column_grads.scatter_(-1, order, ranked_grads).mT
+        return feature_grads, None, (grad @ ranked[..., : theta.shape[1]]).mT
 
 
 def _batch_slices(features: Tensor) -> Iterator[slice]:
-    """Yields slices of the first axis of (B, N, D) that fit in a core's cache; on a GPU, one."""
+    """Yields slices of the batch (B, N, D) that fit in a core's cache; on a GPU, a single slice."""
     batch, count, dim = features.shape
     size = max(1, _VALUES_PER_SLICE // (count * dim)) if features.device.type == "cpu" else batch
     for start in range(0, batch, size):
@@ -148,7 +149,7 @@ def _batch_slices(features: Tensor) -> Iterator[slice]:
 
 
 def _scratch(buffer: Tensor, like: Tensor) -> Tensor:
-    """Returns contiguous memory of the shape of `like`, from `buffer` if it is large enough."""
+    """Returns contiguous memory with the shape of `like`; reuses `buffer` if it is large enough."""
     if buffer.numel() >= like.numel():
         return buffer.flatten()[: like.numel()].view(like.shape)
     return buffer.new_empty(like.shape, device=like.device)

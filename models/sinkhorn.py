@@ -22,14 +22,14 @@ def match_blocks(
 ) -> Tensor:
     """Returns the plan (p, q, C) of visual and text blocks without dustbins, A* of Eq. (2).
 
-    Affinities are cosines, so their exponentials are scaled directly; at low temperatures, where
+    Affinities are cosines, so their exponentials are scaled directly. At low temperatures, where
     exponentials would overflow, `log_plan` is used. Iterations end when the change is below
     float32's precision, after about five at temperature 1.
 
     Args:
         affinity: (p, q, C) cosines of the blocks of C pairs, Eq. (1).
         dustbin: the learnable z, a scalar.
-        iterations: c of section 3.2, the maximum (paper: 20); each scales rows, then columns.
+        iterations: maximum number of scalings of rows and columns, c of section 3.2 (paper: 20).
         temperature: divides affinities and z (the paper specifies none, so 1).
     """
     if (1.0 + float(dustbin.detach().abs())) / temperature > _LARGEST_EXPONENT:
@@ -37,27 +37,27 @@ def match_blocks(
     p, q, pairs = affinity.shape
     kernel = (affinity / temperature).exp()  # (p, q, C)
     bin_kernel = (dustbin / temperature).exp()
-    by_row, by_column = kernel.unbind(0), kernel.unbind(1)
-    columns = affinity.new_ones(q, pairs)
-    column_bin = affinity.new_ones(pairs)
+    kernel_rows, kernel_columns = kernel.unbind(0), kernel.unbind(1)  # (q, C), (p, C) each
+    column_scales = affinity.new_ones(q, pairs)
+    column_bin = affinity.new_ones(pairs)  # scale of the dustbin's column
     for _ in range(iterations):
-        rows = _weighted_sum(by_column, columns, bin_kernel * column_bin).reciprocal_()  # (p, C)
-        row_bin = q / (bin_kernel * (columns.sum(dim=0) + column_bin))  # (C,)
-        previous = columns
-        columns = _weighted_sum(by_row, rows, bin_kernel * row_bin).reciprocal_()  # (q, C)
-        column_bin = p / (bin_kernel * (rows.sum(dim=0) + row_bin))
-        min_ratio, max_ratio = torch.aminmax(columns.detach() / previous.detach())
+        row_scales = _inverse_sum(kernel_columns, column_scales, bin_kernel * column_bin)  # (p, C)
+        row_bin = q / (bin_kernel * (column_scales.sum(dim=0) + column_bin))  # (C,)
+        last_scales = column_scales
+        column_scales = _inverse_sum(kernel_rows, row_scales, bin_kernel * row_bin)  # (q, C)
+        column_bin = p / (bin_kernel * (row_scales.sum(dim=0) + row_bin))
+        min_ratio, max_ratio = torch.aminmax(column_scales.detach() / last_scales.detach())
         if float(max_ratio) - 1.0 < _TOLERANCE and 1.0 - float(min_ratio) < _TOLERANCE:
             break
-    return kernel * rows[:, None] * columns
+    return kernel * row_scales[:, None] * column_scales
 
 
-def _weighted_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) -> Tensor:
-    """Computes `offset` + sum_k weights[k] * terms[k] for terms (n, C), without temporaries."""
+def _inverse_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) -> Tensor:
+    """Computes 1 / (`offset` + sum_k weights[k] * terms[k]) for terms (n, C), without copies."""
     total = torch.addcmul(offset, terms[0], weights[0])
     for term, weight in zip(terms[1:], weights.unbind(0)[1:], strict=True):
         total.addcmul_(term, weight)
-    return total
+    return total.reciprocal_()
 
 
 def log_plan(
@@ -75,8 +75,9 @@ def log_plan(
     augmented = torch.cat([augmented, z.expand(1, q + 1, pairs)]) / temperature
     row_sums = z.new_tensor([1.0] * p + [q]).log()[:, None]  # (p + 1, 1)
     column_sums = z.new_tensor([1.0] * q + [p]).log()[:, None]  # (q + 1, 1)
-    columns = augmented.new_zeros(q + 1, pairs)
+    column_scales = augmented.new_zeros(q + 1, pairs)
     for _ in range(iterations):
-        rows = row_sums - (augmented + columns).logsumexp(dim=1)  # (p + 1, C)
-        columns = column_sums - (augmented + rows[:, None]).logsumexp(dim=0)  # (q + 1, C)
-    return augmented + rows[:, None] + columns
+        row_scales = row_sums - (augmented + column_scales).logsumexp(dim=1)  # (p + 1, C)
+        row_scaled = augmented + row_scales[:, None]
+        column_scales = column_sums - row_scaled.logsumexp(dim=0)  # (q + 1, C)
+    return augmented + row_scales[:, None] + column_scales

@@ -29,7 +29,7 @@ class Views:
     embeddings: Tensor  # (B, V, D); unit length along D unless a method says otherwise
     # (B, V, N) weights of elements, or cosines, 0 on padding; None if not requested or undefined
     attention: Tensor | None = None
-    # further tensors by name, with first axis B; a method adds them in training mode, for its loss
+    # further tensors (B, ...) by name, for the loss; a method adds them only in training mode
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -43,19 +43,19 @@ class Views:
         return self.embeddings.shape[0]
 
     def __getitem__(self, rows: slice | Tensor | list[int]) -> Views:
-        """Selects items of the batch; a single integer is not allowed, so that the axis B stays."""
+        """Selects items of the batch; an integer, which would remove axis B, raises ValueError."""
         return self.apply(lambda tensor: tensor[rows])
 
     def to(self, device: torch.device | str) -> Views:
         """Moves the views to another device."""
         return self.apply(lambda tensor: tensor.to(device))
 
-    def apply(self, change: Callable[[Tensor], Tensor]) -> Views:
-        """Returns views with `change` applied to every tensor."""
+    def apply(self, function: Callable[[Tensor], Tensor]) -> Views:
+        """Returns views with `function` applied to every tensor."""
         return Views(
-            change(self.embeddings),
-            None if self.attention is None else change(self.attention),
-            {name: change(tensor) for name, tensor in self.extras.items()},
+            function(self.embeddings),
+            None if self.attention is None else function(self.attention),
+            {name: function(tensor) for name, tensor in self.extras.items()},
         )
 
 
@@ -71,7 +71,7 @@ class NamedArray:
 
 
 def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
-    """Turns set sizes (B,) in 1..N into a mask (B, N) bool, True on real elements; N is `size`.
+    """Turns set sizes (B,), each in 1..`size`, into a mask (B, `size`), True on real elements.
 
     >>> lengths_to_mask(torch.tensor([1, 3]), 3).int().tolist()
     [[1, 0, 0], [1, 1, 1]]
@@ -91,11 +91,11 @@ def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def grid_boxes(rows: int, columns: int) -> Tensor:
-    """Returns boxes (rows * columns, 4) of a grid's cells, row-major: x0, y0, x1, y1 in 0..1.
+    """Returns a box x0, y0, x1, y1 in 0..1 for each cell: (rows * columns, 4), row-major.
 
     >>> grid_boxes(1, 2).tolist()
     [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
     """
     y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-    size = torch.tensor([columns, rows, columns, rows])
-    return torch.stack([x, y, x + 1, y + 1], dim=-1).reshape(-1, 4) / size  # (N, 4)
+    grid_size = torch.tensor([columns, rows, columns, rows])
+    return torch.stack([x, y, x + 1, y + 1], dim=-1).reshape(-1, 4) / grid_size  # (N, 4)

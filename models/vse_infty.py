@@ -5,8 +5,7 @@ for Visual Semantic Embedding, CVPR 2021.
 
 VSE-infinity extends VSE++ by a learned pooling (`models/gpo.py`) and size augmentation (the setting
 `size_augmentation` of training, 0.2 in section 3.3). The release uses a residual MLP for region
-features, which the paper does not mention, so `mlp_dim` defaults to 0. The release includes
-zero-padded positions in its batch-norm statistics, as `pad_statistics` does.
+features, which the paper does not mention, so `mlp_dim` defaults to 0.
 
 VSE++ (Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler: VSE++: Improving
 Visual-Semantic Embeddings with Hard Negatives, BMVC 2018) is the baseline of VSE-infinity
@@ -39,8 +38,8 @@ class VSEInfinity(Method):
             and "kmax"; or one of `models/aggregators.py`.
         text_pooling: the pooling of texts, with the same choices.
         pool_count: K of "kmax" (20 is the paper's best for grid features).
-        map_text: map texts linearly to the joint space even if their features have its width, so
-            that the text side has trained weights over a frozen encoder.
+        map_text: map texts linearly to the joint space even if their features are as wide as it is,
+            so that the text side has trained weights over a frozen encoder.
     """
 
     title = "VSE∞"
@@ -84,7 +83,7 @@ class VSEInfinity(Method):
         return Views(l2_normalize(pooled)[:, None], shares)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.split`; the vector of an aggregator belongs to the whole set."""
+        """See `Method.split`; the vector of an aggregator belongs to the set as a whole."""
         pooling, projected = self._project(side, features, mask)
         if isinstance(pooling, Aggregator):
             embedding = pooling(projected, mask)[:, None]  # (B, 1, D)
@@ -94,7 +93,7 @@ class VSEInfinity(Method):
     def _project(
         self, side: str, features: Tensor, mask: Tensor
     ) -> tuple[RankPooling | Aggregator, Tensor]:
-        """Returns the side's pooling, and features (B, N, D) in the joint space."""
+        """Returns the side's pooling, and its features projected to the joint space, (B, N, D)."""
         if side == "image":
             return self.pool_image, self.project_image(features, mask)
         return self.pool_text, self.project_text(features)

@@ -14,12 +14,12 @@ class BiGRUTextEncoder(TextEncoder):
     equals that of packed sequences, which cannot be exported to ONNX.
 
     Args:
-        vocab_size: rows of the word table; 0 is padding.
+        vocab_size: number of token ids; id 0 is padding.
         word_dim: width of a word's embedding.
         hidden_dim: width d of the features.
         dropout: dropout rate of word embeddings in training.
-        directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, with d =
-            word_dim (for PVSE, whose head includes a GRU).
+        directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, of width
+            d = word_dim (for PVSE, whose head includes a GRU).
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class BiGRUTextEncoder(TextEncoder):
         self.embed = nn.Embedding(vocab_size, word_dim, padding_idx=0)
         self.dropout = nn.Dropout(dropout)
         self.forward_gru, self.backward_gru = (
-            nn.GRU(word_dim, hidden_dim, batch_first=True) if present else None
-            for present in (directions > 0, directions > 1)
+            nn.GRU(word_dim, hidden_dim, batch_first=True) if is_used else None
+            for is_used in (directions > 0, directions > 1)
         )
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         with torch.no_grad():
             self.embed.weight[0].zero_()
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        words = self.dropout(self.embed(ids))  # (B, L, w)
+        words = self.dropout(self.embed(ids))  # (B, L, word_dim)
         position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
         mask = position < lengths[:, None]  # (B, L)
         if self.forward_gru is None:
@@ -57,10 +57,10 @@ class BiGRUTextEncoder(TextEncoder):
         forward_states, _ = self.forward_gru(words)  # (B, L, d)
         if self.backward_gru is None:
             return forward_states * mask[..., None]
-        mirror = torch.where(mask, lengths[:, None] - 1 - position, position)  # (B, L)
-        mirror = mirror[..., None]  # (B, L, 1)
-        mirrored = words.gather(1, mirror.expand(-1, -1, words.shape[2]))
-        backward_states, _ = self.backward_gru(mirrored)
-        indices = mirror.expand(-1, -1, backward_states.shape[2])
-        backward_states = backward_states.gather(1, indices)  # (B, L, d)
+        # (B, L, 1): positions that reverse each text and leave its padding in place
+        reversal = torch.where(mask, lengths[:, None] - 1 - position, position)[..., None]
+        reversed_words = words.gather(1, reversal.expand(-1, -1, words.shape[2]))
+        reversed_states, _ = self.backward_gru(reversed_words)
+        indices = reversal.expand(-1, -1, reversed_states.shape[2])  # (B, L, d)
+        backward_states = reversed_states.gather(1, indices)  # in the order of the words
         return (forward_states + backward_states) / 2 * mask[..., None]

@@ -22,7 +22,7 @@ class ImageEncoder(nn.Module, ABC):
     def forward(self, pixels: Tensor) -> Tensor:
         """Encodes pixels (B, 3, S, S) into features (B, N, d).
 
-        N is rows x columns of `grid(S)`, plus one with a summary.
+        N is the number of cells of `grid(S)`, plus 1 if there is a summary.
         """
 
 

@@ -12,18 +12,18 @@ from polyview.models.preprocess import Preprocess
 
 
 def build_network(name: str, config: dict[str, Any], **options: Any) -> Any:
-    """Builds a network with random weights from its JSON configuration, which has `model_type`.
+    """Builds a network with random weights from its JSON configuration, `config`.
 
-    `name` is a class of `transformers`; "AutoModel" selects the class by model type. `options` are
-    arguments of the class. Raises ValueError if the model type is unknown or the configuration is
-    not valid.
+    `config` must have the key `model_type`. `name` is a class of `transformers`; "AutoModel"
+    selects the class by `model_type`. `options` are arguments of the class. Raises ValueError if
+    the model type is unknown or the configuration is not valid.
     """
     transformers = import_transformers()
     settings = {k: v for k, v in config.items() if k not in ("model_type", "transformers_version")}
     try:
         network_config = transformers.AutoConfig.for_model(config["model_type"], **settings)
-        kind = getattr(transformers, name)
-        build = kind.from_config if name == "AutoModel" else kind
+        network_class = getattr(transformers, name)
+        build = network_class.from_config if name == "AutoModel" else network_class
         return build(network_config, **options)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ValueError(
@@ -46,16 +46,16 @@ def import_transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the progress bars and weight reports of `transformers`; our code checks weights."""
+    """Silences the progress bars and weight reports of `transformers` in a `with` block."""
     logging = import_transformers().utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if bars:
+        if shows_bars:
             logging.enable_progress_bar()
 
 
@@ -76,11 +76,11 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
             settings = auto.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{name}: preprocessor_config.json cannot be read: {error}") from error
-    return _translate(settings, name)
+    return _convert(settings, name)
 
 
-def _translate(settings: dict[str, Any], name: str) -> Preprocess:
-    """Translates the settings of a processor that either stretches or scales and crops."""
+def _convert(settings: dict[str, Any], name: str) -> Preprocess:
+    """Converts a processor's settings; raises ValueError if `Preprocess` cannot express them."""
     size = settings.get("size") or {}
     shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
     crop = settings.get("crop_size") or {}
@@ -96,15 +96,15 @@ def _translate(settings: dict[str, Any], name: str) -> Preprocess:
         height = width = shortest
         shortest = int(shortest / settings["crop_pct"]) if crops else None
     if shortest and crops:
-        side = _square(crop.get("height"), crop.get("width"), name)
+        side = _square_side(crop.get("height"), crop.get("width"), name)
         return Preprocess(size=side, fit="crop", resize=shortest, **shared)
-    side = _square(height, width, name)
+    side = _square_side(height, width, name)
     if crops and (crop.get("height"), crop.get("width")) != (height, width):
         raise ValueError(f"{name}: its processor stretches and crops images; choose another model")
     return Preprocess(size=side, fit="stretch", **shared)
 
 
-def _square(height: object, width: object, name: str) -> int:
+def _square_side(height: object, width: object, name: str) -> int:
     """Returns the side of a square; raises ValueError if height and width differ or are missing."""
     if not isinstance(height, int) or height != width:
         raise ValueError(
@@ -115,7 +115,7 @@ def _square(height: object, width: object, name: str) -> int:
 
 
 def _statistics(settings: dict[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Returns mean and std of pixels in 0..1, adjusted for the processor's rescaling."""
+    """Returns mean and std for pixels in 0..1; they include the processor's `rescale_factor`."""
     scale = 255.0 * settings["rescale_factor"] if settings.get("do_rescale", True) else 255.0
     if not settings.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}

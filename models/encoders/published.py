@@ -13,11 +13,11 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # patches in a view of `SampledViT` / tokens of the image (patches and [CLS])
+EVAL_SHARE = 0.9  # number of patches in a view of `SampledViT`, divided by that of all tokens
 
 
 class _ConvNet(ImageEncoder):
-    """A convolutional network; the cells of its last map, `stride` pixels apart, are the set."""
+    """A convolutional network; the features are cells of its last map, `stride` pixels apart."""
 
     model: Any
     stride: int
@@ -49,9 +49,9 @@ class ResNetImageEncoder(_ConvNet):
         self.model = build_network("ResNetModel", config)
         sizes = self.model.config.hidden_sizes
         self.dim = int(sizes[-1])
-        # the stem halves the image twice; each stage halves it again, the first stage optionally
-        first = 1 if self.model.config.downsample_in_first_stage else 0
-        self.stride = 2 ** (2 + len(sizes) - 1 + first)
+        # the stem halves the image twice, and each stage once; for the first stage this is optional
+        optional_halvings = 1 if self.model.config.downsample_in_first_stage else 0
+        self.stride = 2 ** (2 + len(sizes) - 1 + optional_halvings)
 
 
 class _VisionTransformer(ImageEncoder):
@@ -61,7 +61,7 @@ class _VisionTransformer(ImageEncoder):
     model: Any
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Returns rows and columns of patches; ValueError if the network expects another size."""
+        """Returns rows and columns of patches; raises ValueError if `size` is not the network's."""
         config = self.model.config
         if size != config.image_size:
             raise ValueError(
@@ -116,7 +116,7 @@ class SampledViT(_VisionTransformer):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
         nearest = torch.stack([_nearest_patches(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
-        # position of each token in each view; count + 1, past the end, if the view lacks the token
+        # position of each token in a view; count + 1, where `forward` appends 0, if it is absent
         positions = torch.full((len(nearest), patches + 1), count + 1)
         positions.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("token_indices", tokens, persistent=False)  # (n, count + 1)
@@ -146,7 +146,7 @@ class CLIPImageEncoder(_VisionTransformer):
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
         super().__init__()
         self.model = build_network("CLIPVisionModel", config)
-        self.projection, self.dim = _joint_space(self.model.config, projected)
+        self.projection, self.dim = _build_projection(self.model.config, projected)
 
     def forward(self, pixels: Tensor) -> Tensor:
         hidden = self.model.post_layernorm(self.model(pixels).last_hidden_state)  # (B, N, h)
@@ -157,7 +157,7 @@ class SiglipImageEncoder(_VisionTransformer):
     """SigLIP's vision transformer (Zhai et al., ICCV 2023): [IMG], then the patches.
 
     SigLIP has no projection to a joint space. [IMG] is the output of a learned query that attends
-    to the patches; the feature of a patch is the output if the query attends to that patch alone.
+    to the patches. The feature of a patch is the output if the query attends to that patch alone.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ class CLIPTextEncoder(TextEncoder):
     def __init__(self, config: dict[str, Any], projected: bool = False) -> None:
         super().__init__()
         self.model = build_network("CLIPTextModel", config)
-        self.projection, self.dim = _joint_space(self.model.config, projected)
+        self.projection, self.dim = _build_projection(self.model.config, projected)
         self.max_length = int(self.model.config.max_position_embeddings)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -242,22 +242,22 @@ class SiglipTextEncoder(TextEncoder):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         length = ids.shape[1]
-        output = self.model(self.padded(ids, lengths))
+        output = self.model(self.pad(ids, lengths))
         tokens = self.model.head(output.last_hidden_state)[:, :length]  # (B, L, d)
         positions = torch.arange(length, device=ids.device)
         is_last = (positions == lengths[:, None] - 1)[..., None]  # (B, L, 1)
         features = torch.where(is_last, output.pooler_output[:, None], tokens)
         return features * lengths_to_mask(lengths, length)[..., None]
 
-    def padded(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Pads ids (B, L) to (B, `max_length`) with SigLIP's padding token."""
-        positions = torch.arange(cast(int, self.max_length), device=ids.device)  # (M,)
-        extended = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, M)
+    def pad(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Pads token ids (B, L) to (B, `max_length`) with SigLIP's padding token."""
+        positions = torch.arange(cast(int, self.max_length), device=ids.device)
+        extended = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, max_length)
         return torch.where(positions < lengths[:, None], extended, self.padding)
 
 
-def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
-    """Builds CLIP's projection to the joint space, if requested; also returns the width d."""
+def _build_projection(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
+    """Builds CLIP's projection to the joint space, or None; also returns the features' width d."""
     if not projected:
         return None, int(config.hidden_size)
     width = int(config.projection_dim)
@@ -265,7 +265,7 @@ def _joint_space(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
 
 
 def _nearest_patches(centre: int, side: int, count: int) -> Tensor:
-    """Returns indices of the `count` patches nearest to patch `centre`, in order; ties by index."""
+    """Returns the indices of the `count` patches nearest to patch `centre`, nearest first."""
     row, column = divmod(centre, side)
     index = torch.arange(side)
     squared_distances = (index[:, None] - row) ** 2 + (index[None] - column) ** 2  # (side, side)

@@ -90,6 +90,7 @@ class ResNet(ImageEncoder):
             for block in range(blocks[stage]):
                 stride = 2 if stage > 0 and block == 0 else 1
                 first, second = (stride, 1) if self.caffe else (1, stride)
+                # (channels, kernel, stride, groups) of each convolution
                 shapes = [(width, 1, first, 1), (width, 3, second, groups), (out_channels, 1, 1, 1)]
                 if not bottleneck:  # ResNet-18 and 34
                     shapes = [(width, 3, stride, 1), (out_channels, 3, 1, 1)]
@@ -101,8 +102,8 @@ class ResNet(ImageEncoder):
         if self.pooled:
             return 1, 1
         side = (size - 1) // 2 + 1  # the first convolution
-        side = -(-(side - 3) // 2) + 1 if self.caffe else (side - 1) // 2 + 1
-        for _ in range(STAGES - 1):
+        side = -(-(side - 3) // 2) + 1 if self.caffe else (side - 1) // 2 + 1  # the max-pool
+        for _ in range(STAGES - 1):  # the first stage keeps the size
             side = (side - 1) // 2 + 1
         return side, side
 

@@ -35,7 +35,7 @@ _MASK = -1e30  # added to masked attention; packs may not contain infinity
 
 
 class ImageRows(ImageEncoder):
-    """The contributions of patches to the image embedding; the first row is the remainder.
+    """Computes the contributions of patches to the image embedding; row 0 is the remainder.
 
     Args:
         encoder: SigLIP, or CLIP with its projection.
@@ -65,6 +65,7 @@ class ImageRows(ImageEncoder):
         return torch.cat([embedding[:, None] - rows.sum(dim=1, keepdim=True), rows], dim=1)
 
     def _clip(self, encoder: CLIPImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns CLIP's image embedding (B, D) and the rows of the patches (B, N, D)."""
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         token_index = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
@@ -74,6 +75,7 @@ class ImageRows(ImageEncoder):
         return projection(model.post_layernorm(state)), projection(rows)
 
     def _siglip(self, encoder: SiglipImageEncoder, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns SigLIP's image embedding (B, d) and the rows of the patches (B, N, d)."""
         head, hidden = encoder.model.head, encoder.model(pixels).last_hidden_state
         attention: nn.MultiheadAttention = head.attention
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
@@ -88,7 +90,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """The contributions of tokens to the text embedding; the last row includes the remainder."""
+    """Computes contributions of tokens to a text's embedding; the last includes the remainder."""
 
     def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
         super().__init__()
@@ -103,19 +105,20 @@ class TextRows(TextEncoder):
             projection, token_index = joint_projection(encoder), last
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
             positions = torch.arange(length, device=ids.device)
-            is_future = positions[None] > positions[:, None]  # [EOS] precedes the padding
+            # padding is not masked, because it follows [EOS]
+            is_future = positions[None] > positions[:, None]  # (L, L)
             mask = torch.zeros_like(is_future, dtype=hidden.dtype).masked_fill(is_future, _MASK)
         else:
             projection, mask = model.head, None
-            hidden = model.embeddings(input_ids=encoder.padded(ids, lengths))  # (B, max_length, h)
+            hidden = model.embeddings(input_ids=encoder.pad(ids, lengths))  # (B, max_length, h)
             token_index = torch.full_like(lengths, hidden.shape[1] - 1)
         state, contributions = split_token(model.encoder.layers, hidden, token_index, mask)
         normed = norm_rows(model.final_layer_norm, contributions[:, :length], state)
         embedding = projection(model.final_layer_norm(state))  # (B, D)
         rows = nn.functional.linear(normed, projection.weight)  # (B, L, D)
         rows = rows * lengths_to_mask(lengths, length)[..., None]
-        ends = torch.arange(length, device=ids.device) == last[:, None]  # (B, L)
-        return rows + ends[..., None] * (embedding - rows.sum(dim=1))[:, None]
+        is_last = torch.arange(length, device=ids.device) == last[:, None]  # (B, L)
+        return rows + is_last[..., None] * (embedding - rows.sum(dim=1))[:, None]
 
 
 def split_token(
@@ -127,25 +130,25 @@ def split_token(
 ) -> tuple[Tensor, Tensor]:
     """Runs the layers of CLIP or SigLIP and splits the last state of one token.
 
-    `hidden` (B, N, h) holds the embedded tokens, `position` (B,) the index of the token in each
-    sequence; `mask` (N, N) is added to the products of queries and keys. Returns the token's state
+    `hidden` (B, N, h) holds the embedded tokens. `position` (B,) is the index of the token in each
+    sequence. `mask` (N, N) is added to the products of queries and keys. Returns the token's state
     (B, h), and the contribution (B, N, h) of each token to this state through the attention of the
     layers from `first_layer` on, without the biases of `out_proj`.
     """
     *_, last = layers
     contributions = torch.zeros_like(hidden)
-    rows = torch.arange(hidden.shape[0], device=hidden.device)
+    batch = torch.arange(hidden.shape[0], device=hidden.device)  # (B,)
     for number, layer in enumerate(layers):
         attention, normed = layer.self_attn, layer.layer_norm1(hidden)
         projections = attention.q_proj, attention.k_proj, attention.v_proj
         query, keys, values = (split_heads(p(normed), attention.num_heads) for p in projections)
         weights = attention_weights(query, keys, mask)  # (B, H, N, N)
-        token_weights = weights.transpose(1, 2)[rows, position]  # (B, H, N)
+        token_weights = weights.transpose(1, 2)[batch, position]  # (B, H, N)
         contribution = _contributions(token_weights, values, attention.out_proj.weight)  # (B, N, h)
         if number >= first_layer:
             contributions = contributions + contribution
         if layer is last:  # only the state of the token is needed
-            hidden = hidden[rows, position][:, None]  # (B, 1, h)
+            hidden = hidden[batch, position][:, None]  # (B, 1, h)
             attended = contribution.sum(dim=1, keepdim=True) + attention.out_proj.bias
         else:
             attended = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
@@ -157,7 +160,7 @@ def split_token(
 def norm_rows(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
     """Applies a layer norm, without its bias, to rows (B, N, h) that are parts of a state (B, h).
 
-    The state's deviation is held constant, so the norm is linear in the rows.
+    The state's standard deviation is held constant, so the norm is linear in the rows.
     """
     deviation = (state.var(dim=1, correction=0) + norm.eps).sqrt()[:, None, None]
     centred = rows - rows.mean(dim=2, keepdim=True)
@@ -165,20 +168,23 @@ def norm_rows(norm: nn.LayerNorm, rows: Tensor, state: Tensor) -> Tensor:
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Returns attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e); adds `mask`."""
+    """Returns attention (B, H, Q, N) of queries (B, H, Q, e) to keys (B, H, N, e) of H heads.
+
+    `mask` is added to the scaled products of queries and keys.
+    """
     products = query @ keys.transpose(2, 3) * query.shape[3] ** -0.5
     return (products if mask is None else products + mask).softmax(dim=-1)
 
 
-def split_heads(x: Tensor, heads: int) -> Tensor:
+def split_heads(tokens: Tensor, heads: int) -> Tensor:
     """Splits tokens (B, N, h) into `heads` = H heads: (B, H, N, h / H)."""
-    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+    return tokens.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _contributions(weights: Tensor, values: Tensor, out_weight: Tensor) -> Tensor:
-    """Returns contributions (B, N, h) from weights (B, H, N), values (B, H, N, h / H) and W_O."""
-    weighted = (weights[..., None] * values).transpose(1, 2).flatten(2)
-    return nn.functional.linear(weighted, out_weight)
+    """Weights values (B, H, N, h / H) by attention (B, H, N) and projects them: (B, N, h)."""
+    products = (weights[..., None] * values).transpose(1, 2).flatten(2)  # (B, N, h)
+    return nn.functional.linear(products, out_weight)
 
 
 def joint_projection(encoder: CLIPImageEncoder | CLIPTextEncoder) -> nn.Linear:

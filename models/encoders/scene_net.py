@@ -39,8 +39,8 @@ class SceneNet(ImageEncoder):
     Args:
         widths: channels of the stem and of each stage; every stage halves the map.
         blocks: residual blocks in each stage after the stem.
-        parts: (rows, columns) of equal parts of the map, whose averages are concatenated to a
-            single feature for a frame of a clip; None keeps the cells as features.
+        parts: numbers (rows, columns) of equal parts of the map. Their averages are concatenated to
+            a single feature, for a frame of a clip. None keeps the cells as features.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class SceneNet(ImageEncoder):
 
 
 def _shares(length: int, count: int) -> Tensor:
-    """Returns weights (count, length) that average `length` cells over each of `count` parts."""
-    edges = torch.arange(count + 1) * (int(length) / count)
+    """Returns weights (count, length) that average `length` cells in `count` equal parts."""
+    length = int(length)  # a tensor while the encoder is traced
+    edges = torch.arange(count + 1) * (length / count)
     start, end = edges[:-1, None], edges[1:, None]
-    index = torch.arange(int(length))
-    return (end.minimum(index + 1) - start.maximum(index)).clamp_min(0) * (count / int(length))
+    index = torch.arange(length)
+    return (end.minimum(index + 1) - start.maximum(index)).clamp_min(0) * (count / length)

@@ -66,7 +66,7 @@ def test_crop_keeps_the_centre_and_invalid_values_are_refused() -> None:
     assert Preprocess(fit="crop").visible_box(40, 20) == (0.25, 0.0, 0.75, 1.0)
     for values, message in (
         ({"size": 4}, "size must be 16 to 1024"),
-        ({"std": [0, 1, 1]}, "std > 0"),
+        ({"std": [0, 1, 1]}, "std from 0.0001 to 10"),
         ({"colour": 1}, "unknown preprocess keys: colour"),
     ):
         with pytest.raises(ValueError, match=message):

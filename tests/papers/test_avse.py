@@ -28,12 +28,12 @@ def features() -> Tensor:
 def test_groups_have_the_papers_sizes_and_are_random_in_training(features: Tensor) -> None:
     method = AVSE(10, 8, AVSEConfig(8))
     for training, share in ((True, 0.75), (False, 0.9)):
-        groups = method.train(training).groups(features, MASK)
+        groups = method.train(training).sample_groups(features, MASK)
         expected = (share * SIZES).round().clamp_min(1).long()
         assert torch.equal(groups.sum(dim=2), expected.expand(2, 3))
         assert not (groups & ~MASK).any()
     method.train()
-    draws = torch.stack([method.groups(features, MASK) for _ in range(200)]).float()
+    draws = torch.stack([method.sample_groups(features, MASK) for _ in range(200)]).float()
     shares = draws.mean(dim=0)[:, 0]  # of the set of 40
     assert float((shares - 0.75).abs().max()) < 0.15
     assert not torch.equal(draws[0, 0], draws[0, 1])
@@ -41,10 +41,10 @@ def test_groups_have_the_papers_sizes_and_are_random_in_training(features: Tenso
 
 def test_groups_in_evaluation_depend_on_the_elements_only(features: Tensor) -> None:
     method = AVSE(10, 8, AVSEConfig(8)).eval()
-    groups = method.groups(features, MASK)
-    assert torch.equal(groups, AVSE(10, 8, AVSEConfig(16)).eval().groups(features, MASK))
+    groups = method.sample_groups(features, MASK)
+    assert torch.equal(groups, AVSE(10, 8, AVSEConfig(16)).eval().sample_groups(features, MASK))
     order = torch.randperm(40)
-    assert torch.equal(method.groups(features[:, order], MASK[:, order]), groups[..., order])
+    assert torch.equal(method.sample_groups(features[:, order], MASK[:, order]), groups[..., order])
     left_out = MASK & ~groups
     assert not (left_out[0] & left_out[1]).any()
 
@@ -190,7 +190,7 @@ def test_golden_image_head() -> None:
     values = torch.cat([data["view1_features"], data["view2_features"]], dim=1)  # in one set
     first = torch.arange(values.shape[1]) < data["view1_features"].shape[1]
     halves = torch.stack([first, ~first])[:, None].expand(-1, len(values), -1)
-    method.groups = lambda *_: halves  # type: ignore[method-assign]
+    method.sample_groups = lambda *_: halves  # type: ignore[method-assign]
     views = method.encode_image(values, torch.ones(values.shape[:2]).bool())
     check(views.extras["groups"].flatten(1), data["image_embedding"])
 
