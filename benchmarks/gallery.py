@@ -137,7 +137,7 @@ def measure_index(rule: str, size: int, queries: int) -> None:
     timed_queries, probes = all_queries[:queries], all_queries[queries:]
     search = brute_force(images, method)
     truth = [*map(search, timed_queries)]
-    start_time, gallery = time.perf_counter(), Gallery("images", method, expected=size)
+    start_time, gallery = time.perf_counter(), Gallery("images", method, expected_count=size)
     for start in range(0, size, CHUNK):
         batch = torch.from_numpy(images[start : start + CHUNK])
         gallery.add(range(start, start + len(batch)), batch)
@@ -169,7 +169,7 @@ def measure_mistakes(rule: str, size: int, queries: int) -> None:
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
     start_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak memory in KB
-    gallery = Gallery("images", method, expected=size)
+    gallery = Gallery("images", method, expected_count=size)
     for start in range(0, size, SMALL_CHUNK):
         ids = range(start, min(start + SMALL_CHUNK, size))
         gallery.add(ids, normalize(torch.randn(len(ids), views, dim), dim=2))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyview.app.gallery.encode import SHARD
+from polyview.app.gallery.encode import MAX_BATCH
 from polyview.app.gallery.images import ImageError, open_image
 from polyview.app.gallery.scan import Collection, CollectionImage, from_folder
 from polyview.app.search.retriever import Retriever
@@ -70,13 +70,13 @@ def encoder_seconds(runtime: Runtime, images: Sequence[CollectionImage]) -> floa
     """Returns the seconds that the encoder alone takes; each batch runs on one thread."""
     seconds = 0.0
     with ThreadPoolExecutor(runtime.threads) as pool:
-        for start in range(0, len(images), 4 * SHARD):
+        for start in range(0, len(images), 4 * MAX_BATCH):
             squares = []
-            for image in images[start : start + 4 * SHARD]:
+            for image in images[start : start + 4 * MAX_BATCH]:
                 with contextlib.suppress(ImageError):  # the app reports such files
                     squares.append(runtime.preprocess.square(open_image(image.path)))
             pixels = runtime.preprocess(squares)
-            chunks = np.array_split(pixels, max(1, len(pixels) // SHARD))
+            chunks = np.array_split(pixels, max(1, len(pixels) // MAX_BATCH))
             start_time = time.perf_counter()
             list(pool.map(lambda chunk: runtime.pixel_features(chunk, single_thread=True), chunks))
             seconds += time.perf_counter() - start_time

@@ -188,13 +188,13 @@ def packs(state: AppState) -> answers.Packs:
         }
         for name, preset in (PRESETS.items() if state.private else ())
     ]
-    accepts, private = state.downloads.accepts, state.private
+    accepts, private = state.downloads.allowed_addresses, state.private
     return answers.Packs(packs=packs, offers=offers, accepts=accepts, private=private)
 
 
 def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
     """Describes the files that a download would fetch."""
-    offer = state.downloads.look(address, kind)
+    offer = state.downloads.find(address, kind)
     if isinstance(offer, Path):
         key = state.add_pack(offer)
         return answers.Look(pack=key, missing_bytes=0, unknown_sizes=0, parts=[])

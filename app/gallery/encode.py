@@ -1,8 +1,8 @@
 """Computes features and views of a collection's images and captions, and stores them.
 
-A few threads read files in small groups: known files are looked up in the store, others are decoded
-and encoded, while the views of earlier groups are computed and saved. Each thread encodes its own
-images, because threads that encode an image together wait for each other after every operator.
+Several threads read files in small groups. A thread looks up known files in the store, and decodes
+and encodes the others. Meanwhile, the caller computes the views of earlier groups. Each thread
+encodes its own images: threads that share an image wait for each other after every operator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from polyview.app.gallery.images import (
     decoder_versions,
     read_frames,
     suffix_of,
-    unreadable,
+    to_image_error,
 )
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
 from polyview.app.gallery.store import Content, Key, Store, Vectors
@@ -41,9 +41,9 @@ from polyview.app.gallery.video import VIDEOS, Moment
 from polyview.export.runtime import Runtime
 from polyview.models.views import pad_sets
 
-SHARD = 16  # images of 224 x 224 that one thread encodes at once; fewer if they are larger
-RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
-_AHEAD = 8  # groups read ahead of the group whose views are computed
+MAX_BATCH = 16  # images of 224 x 224 that one thread encodes at once; fewer if they are larger
+MAX_RECENT = 200  # images whose features stay in memory: 80 MB for CLIP ViT-B/16
+_GROUPS_AHEAD = 8  # groups read ahead of the group whose views are computed
 
 FileContent = tuple[CollectionImage, Content]  # a file and the result of reading it
 Squares = dict[Key, Image.Image]  # input images of the encoder, by key in the store
@@ -52,10 +52,9 @@ Squares = dict[Key, Image.Image]  # input images of the encoder, by key in the s
 class Encoder:
     """Encodes a collection with a pack, and stores the results.
 
-    Views are stored under the checksum of the pack, features under the checksum of the image
-    encoder, which packs may share. If only the sum of the features matters
-    (`Method.features_add_up`), only the sum is stored, and the features of recently explained
-    images stay in memory.
+    Views are stored under the checksum of the pack. Features are stored under the checksum of the
+    image encoder, which packs may share. If a method reads only the sum of an image's features
+    (`Method.features_add_up`), the store has only sums, and the latest features stay in memory.
     """
 
     def __init__(self, runtime: Runtime, collection: Collection, cache: Path) -> None:
@@ -63,24 +62,25 @@ class Encoder:
         self._frames_per_set = runtime.info.image_encoder.frames
         # one method for each space of features: methods with the same image encoder share a space
         self._methods = {self._space(name): name for name in runtime.methods}
-        self._sums = {s for s, m in self._methods.items() if runtime.methods[m].features_add_up}
-        self._at_once = max(1, min(SHARD, SHARD * 224**2 // runtime.preprocess.size**2))
-        # the folder of thumbnails; those of clip frames are written while clips are read
+        methods = runtime.methods.items()
+        self._sum_spaces = {self._space(name) for name, method in methods if method.features_add_up}
+        self._batch_size = max(1, min(MAX_BATCH, MAX_BATCH * 224**2 // runtime.preprocess.size**2))
+        # thumbnails of clip frames are written while clips are read
         self.thumbnails = cache / "thumbnails"
-        folder = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
-        # a file is saved in one transaction with its features of all encoders
-        encoders = hashlib.sha256("".join(sorted(self._methods)).encode()).hexdigest()
+        folder_hash = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
+        # identifies the encoders whose features are saved in one transaction with a file
+        encoders_hash = hashlib.sha256("".join(sorted(self._methods)).encode()).hexdigest()
         decoders = f"{decoder_versions()}, sets of {self._frames_per_set}"
-        self.store = Store(cache / "galleries" / folder[:24], encoders[:24], decoders)
+        self.store = Store(cache / "galleries" / folder_hash[:24], encoders_hash[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
-        # features (N, d) of images whose sum is stored, by space and key; latest last
+        # features (N, d) of images whose sum is stored, by space and key, oldest first
         self._recent = dict[tuple[str, Key], np.ndarray]()
         self._lock = threading.Lock()  # guards `_recent`
 
     def read(
         self, images: Sequence[CollectionImage], stop: threading.Event
     ) -> Generator[list[FileContent]]:
-        """Reads files in order, encodes new files, and yields a few at a time.
+        """Reads files, encodes new ones, and yields the results in order, a few at a time.
 
         The features of yielded files are stored. Raises StoppedError if `stop` is set before the
         last file is read.
@@ -90,10 +90,10 @@ class Encoder:
         pool, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[FileContent]]]()
         try:
             for is_video, group in groupby(images, lambda image: suffix_of(image.file) in VIDEOS):
-                files, size = list(group), 1 if is_video else self._at_once
+                files, size = list(group), 1 if is_video else self._batch_size
                 for start in range(0, len(files), size):
                     pending.append(pool.submit(self._read, files[start : start + size], stop))
-                    if len(pending) > _AHEAD:
+                    if len(pending) > _GROUPS_AHEAD:
                         yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -101,7 +101,7 @@ class Encoder:
             pool.shutdown(cancel_futures=True)
 
     def key(self, frames: Sequence[CollectionImage]) -> bytes:
-        """Returns the store's key of a file (one image without a moment), or of frames of a clip.
+        """Returns the key in the store of one image, or of several frames of a clip.
 
         Raises ImageError if the file cannot be read.
         """
@@ -111,29 +111,28 @@ class Encoder:
                 digest = hashlib.file_digest(file, "sha256").digest()
         return _key(digest, *(frame.moment for frame in frames))
 
-    def views(self, rows: Sequence[Sequence[CollectionImage]]) -> dict[str, Tensor]:
-        """Returns the views (n, V, D) of n >= 1 rows by method; computes and stores missing views.
+    def views(self, windows: Sequence[Sequence[CollectionImage]]) -> dict[str, Tensor]:
+        """Returns views (n, V, D) of n >= 1 windows by method; computes and stores missing views.
 
-        A row is one image, or several frames of a clip that are read as a set.
+        A window is one image, or several frames of a clip that are read as a set.
         """
-        keys = [self.key(frames) for frames in rows]
-        by_key = dict[Key, Sequence[CollectionImage]](zip(keys, rows, strict=True))
+        keys = [self.key(window) for window in windows]
+        by_key = dict[Key, Sequence[CollectionImage]](zip(keys, windows, strict=True))
 
         @cache  # loads and pads the features of a space once for all methods that share it
-        def padded_features(space: str, *missing: Key) -> tuple[Tensor, Tensor]:
-            sets = [by_key[key] for key in missing]
-            features = self._stored_features([*chain(*sets)], space)
-            arrays = [[features[self.key([frame])] for frame in frames] for frames in sets]
+        def padded_features(space: str, *keys: Key) -> tuple[Tensor, Tensor]:
+            features = self._stored_features([*chain(*(by_key[key] for key in keys))], space)
+            arrays = [[features[self.key([frame])] for frame in by_key[key]] for key in keys]
             return pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in arrays])
 
-        def make(missing: Iterable[Key], method: str) -> np.ndarray:
-            padded, mask = padded_features(self._space(method), *missing)
+        def compute_views(missing_keys: Iterable[Key], method: str) -> np.ndarray:
+            padded, mask = padded_features(self._space(method), *missing_keys)
             return self._runtime.image_views(padded, method, mask=mask).embeddings.cpu().numpy()
 
         views = {}
         for method in self._runtime.methods:
             space = f"views {method} {self._checksum}"
-            vectors = self.store.cached(space, keys, partial(make, method=method))
+            vectors = self.store.cached(space, keys, partial(compute_views, method=method))
             views[method] = torch.from_numpy(np.stack([vectors[key] for key in keys]))
         return views
 
@@ -146,69 +145,70 @@ class Encoder:
         an image cannot be read.
         """
         space, keys = self._space(method), {image.image_id: self.key([image]) for image in images}
-        if space in self._sums:
+        if space in self._sum_spaces:
             with self._lock:
                 recent = dict(self._recent)
-            rows: Vectors = {k: recent[space, k] for k in keys.values() if (space, k) in recent}
-            missing = [] if cached_only else [i for i in images if keys[i.image_id] not in rows]
-            rows |= (encoded := self._encode(self._squares(missing), space, whole=True))
+            arrays: Vectors = {k: recent[space, k] for k in keys.values() if (space, k) in recent}
+            missing = [] if cached_only else [i for i in images if keys[i.image_id] not in arrays]
+            new_arrays = self._encode(self._squares(missing), space, allow_sums=False)
+            arrays |= new_arrays
             with self._lock:
-                self._recent |= {(space, key): array for key, array in encoded.items()}
-                for oldest in list(self._recent)[:-RECENT]:
+                self._recent |= {(space, key): array for key, array in new_arrays.items()}
+                for oldest in list(self._recent)[:-MAX_RECENT]:
                     del self._recent[oldest]
         elif cached_only:
-            rows = self.store.load(space, keys.values())
+            arrays = self.store.load(space, keys.values())
         else:
-            rows = self._stored_features(images, space)
-        return {i: torch.from_numpy(rows[key].copy()) for i, key in keys.items() if key in rows}
+            arrays = self._stored_features(images, space)
+        return {i: torch.from_numpy(arrays[key].copy()) for i, key in keys.items() if key in arrays}
 
     def encode_captions(self, texts: Sequence[str], method: str) -> Tensor:
         """Returns a method's views (n, V, D) of n captions; computes and stores missing views."""
 
-        def make(missing: Iterable[Key]) -> np.ndarray:
-            views = self._runtime.text_views([str(text) for text in missing], method)
+        def compute_views(missing_texts: Iterable[Key]) -> np.ndarray:
+            views = self._runtime.text_views([str(text) for text in missing_texts], method)
             return views.embeddings.cpu().numpy()
 
-        vectors = self.store.cached(f"captions {method} {self._checksum}", texts, make)
+        vectors = self.store.cached(f"captions {method} {self._checksum}", texts, compute_views)
         return torch.from_numpy(np.stack([vectors[text] for text in texts]))
 
     def _read(self, images: Sequence[CollectionImage], stop: threading.Event) -> list[FileContent]:
-        """Reads a few files; decodes, encodes and stores new and changed files."""
+        """Reads a few files, and decodes, encodes and stores those that are new or changed."""
         if stop.is_set():
             raise StoppedError
         stamps = dict[str, Stamp]()
         for image in images:
             with suppress(OSError):  # opening the file reports the reason
                 stamps[image.file] = Stamp.of(image.path)
-        unchanged, results = self.store.files(stamps), list[FileContent]()
-        files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
-        contents = dict[bytes, Content]()  # of new files, by SHA-256
+        known_contents, results = self.store.files(stamps), list[FileContent]()
+        new_files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
+        new_contents = dict[bytes, Content]()  # by SHA-256
         for image in images:
             try:
-                if (content := unchanged.get(image.file)) is None:
+                if (content := known_contents.get(image.file)) is None:
                     with image.open() as file:
                         stamp, read_ns = Stamp.of(file), time.time_ns()
                         digest = hashlib.file_digest(file, "sha256").digest()
-                        content = contents.get(digest) or self.store.content(digest)
-                        added = Squares()
+                        content = new_contents.get(digest) or self.store.content(digest)
+                        file_squares = Squares()
                         if content is None:
-                            content, added = self._decode(image, file, digest, stop)
+                            content, file_squares = self._decode(image, file, digest, stop)
                         if Stamp.of(file) != stamp:
                             raise ImageError(f"{image.file} changed while it was read; start again")
-                    files[image.file] = stamp, read_ns, content
-                    contents[digest] = content
-                    squares |= added
+                    new_files[image.file] = stamp, read_ns, content
+                    new_contents[digest] = content
+                    squares |= file_squares
                 self._digests[image.file] = content.digest
             except (ImageError, OSError) as error:
-                refusal = str(unreadable(image.file, error)).removeprefix(image.file)
+                refusal = str(to_image_error(image.file, error)).removeprefix(image.file)
                 content = Content(refusal=refusal)
             results.append((image, content))
         vectors = dict[str, Vectors]()
         for space in self._methods if squares else ():
-            stored = self.store.load(space, squares)
-            new_squares = {key: square for key, square in squares.items() if key not in stored}
+            stored_keys = self.store.load(space, squares).keys()
+            new_squares = {key: square for key, square in squares.items() if key not in stored_keys}
             vectors[space] = self._encode(new_squares, space)
-        self.store.save(vectors, files)
+        self.store.save(vectors, new_files)
         return results
 
     def _decode(
@@ -241,28 +241,28 @@ class Encoder:
         """Loads features (N, d) or sums (1, d) of images; computes and stores missing features."""
         by_key: dict[Key, CollectionImage] = {self.key([image]): image for image in images}
 
-        def make(missing: Iterable[Key]) -> Iterable[np.ndarray]:
-            return self._encode(self._squares([by_key[key] for key in missing]), space).values()
+        def encode(keys: Iterable[Key]) -> Iterable[np.ndarray]:
+            return self._encode(self._squares([by_key[key] for key in keys]), space).values()
 
-        return self.store.cached(space, by_key, make)
+        return self.store.cached(space, by_key, encode)
 
     def _squares(self, images: Sequence[CollectionImage]) -> Squares:
-        """Decodes images to the encoder's input."""
+        """Decodes images; returns the encoder's input images by key."""
         return {self.key([i]): self._runtime.preprocess.square(i.decode()) for i in images}
 
     def _encode(
-        self, squares: Mapping[Key, Image.Image], space: str, whole: bool = False
+        self, squares: Mapping[Key, Image.Image], space: str, allow_sums: bool = True
     ) -> Vectors:
-        """Encodes squares to features (N, d); to sums (1, d) if these suffice, unless `whole`."""
-        features, keys, method = Vectors(), list(squares), self._methods[space]
-        for start in range(0, len(keys), self._at_once):
-            batch = keys[start : start + self._at_once]
-            images = [squares[key] for key in batch]
+        """Encodes squares to features (N, d), or to sums (1, d) if these suffice (`allow_sums`)."""
+        vectors, keys, method = Vectors(), list(squares), self._methods[space]
+        for start in range(0, len(keys), self._batch_size):
+            batch_keys = keys[start : start + self._batch_size]
+            images = [squares[key] for key in batch_keys]
             rows = self._runtime.square_features(images, method, single_thread=True)  # (B, N, d)
-            if space in self._sums and not whole:
-                rows = rows.sum(dim=1, keepdim=True)
-            features |= zip(batch, rows.cpu().numpy(), strict=True)
-        return features
+            if allow_sums and space in self._sum_spaces:
+                rows = rows.sum(dim=1, keepdim=True)  # (B, 1, d)
+            vectors |= zip(batch_keys, rows.cpu().numpy(), strict=True)
+        return vectors
 
     def _space(self, method: str) -> str:
         """Returns the store's space for the features of a method's image encoder."""
@@ -274,5 +274,5 @@ class Encoder:
 
 
 def _key(digest: bytes, *moments: Moment | None) -> bytes:
-    """Joins the SHA-256 of a file and the numbers of its frames."""
+    """Returns a key in the store: the SHA-256 of a file, then the numbers of its frames."""
     return digest + b"".join(m.frame.to_bytes(4, "little") for m in moments if m is not None)

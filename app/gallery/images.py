@@ -37,26 +37,26 @@ _RULES_VERSION = 10  # increase when the rules for refusing files or choosing fr
 # Pillow reads more formats, some by running other programs.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "AVIF", "HEIF")
 _SLOW_PIXELS = 4_000_000  # limit for formats that Pillow decodes in Python
-_LARGE = 16_000_000  # pixels; larger images are decoded one at a time
-_BAND = 4_000_000  # pixels converted at once
+_LARGE_PIXELS = 16_000_000  # images with more pixels are decoded one at a time
+_BAND_PIXELS = 4_000_000  # pixels converted at once
 _MAX_SCANS = 100  # scans of a JPEG; encoders write at most 10, or 18 for CMYK
 _MAX_EXIF = 2**20  # bytes; cameras write at most 64 KB
 _MAX_BLOCKS = 2**22  # data blocks of a GIF; 512 MB of full blocks are half as many
 _MAX_COMMENT_BLOCKS = 4096  # blocks of at most 255 bytes; Pillow joins them in quadratic time
 # tags of a TIFF: width, length, bits per sample, samples per pixel, rows per strip, planar
 # configuration, tile width, tile length
-_LAYOUT = frozenset({256, 257, 258, 277, 278, 284, 322, 323})
+_LAYOUT_TAGS = frozenset({256, 257, 258, 277, 278, 284, 322, 323})
 # the marker that starts a segment of a JPEG, or ends the JPEG
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
-# prevent waiting for the writer of a pipe, and taking over a terminal
+# open a file without waiting for the writer of a pipe, and without taking over a terminal
 _FLAG_NAMES = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 _FLAGS = sum(getattr(os, name, 0) for name in _FLAG_NAMES)
 
-# limits of an animation: frames, pixels of all frames, pixels of a frame
-FRAMES, ALL_PIXELS, FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
+# limits of an animation: number of frames, pixels of all frames, pixels of a frame
+MAX_FRAMES, MAX_ALL_PIXELS, MAX_FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
-# seconds: a frame of at most `_SHORT` is shown for `_DEFAULT_DURATION`, as in browsers
-_SHORT, _DEFAULT_DURATION = 0.011, 0.1
+# seconds: a frame of at most `_SHORT_DURATION` is shown for `_DEFAULT_DURATION`, as in browsers
+_SHORT_DURATION, _DEFAULT_DURATION = 0.011, 0.1
 
 Frames = Generator[tuple[Moment | None, Image.Image]]
 _large_image_slot = threading.Semaphore(1)
@@ -97,19 +97,19 @@ def suffix_of(file: str) -> str:
 
 
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
-    """Opens a regular file of at most `MAX_BYTES` without blocking; errors call the file `name`.
+    """Opens a regular file of at most `MAX_BYTES`, without waiting for the writer of a pipe.
 
-    `root` is a resolved folder that links may not lead out of; None for no limit. Raises ImageError
-    if the file is missing, empty, too large, not a regular file, or outside `root`.
+    Links may lead only to files inside `root`, a resolved folder, if it is given. Raises
+    ImageError, whose message calls the file `name`, if the file cannot be opened or is refused.
     """
     try:
         target = Path(os.path.realpath(path, strict=True))
         if root is not None and not target.is_relative_to(root):
-            raise outside(name)
+            raise outside_link_error(name)
         file = open(target, "rb", opener=lambda p, flags: os.open(p, flags | _FLAGS))  # noqa: SIM115
         status = os.fstat(file.fileno())  # of the open file, which cannot be replaced now
     except (OSError, ValueError) as error:
-        raise unreadable(name, error) from None
+        raise to_image_error(name, error) from None
     if not stat.S_ISREG(status.st_mode):
         problem = "is not a regular file; put the image itself in its place"
     elif not status.st_size:
@@ -123,15 +123,15 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
     raise ImageError(f"{name} {problem}")
 
 
-def outside(name: str) -> ImageError:
+def outside_link_error(name: str) -> ImageError:
     """Returns the error for a link that leads out of the gallery's folder."""
     return ImageError(
         f"{name} is a link that leads out of the gallery's folder; put the image itself there"
     )
 
 
-def unreadable(name: str, error: Exception) -> ImageError:
-    """Converts an error of reading a file or folder to an `ImageError`, unless it is one."""
+def to_image_error(name: str, error: Exception) -> ImageError:
+    """Converts an error in reading a file or folder to an `ImageError`, unless it is one."""
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
@@ -140,13 +140,13 @@ def unreadable(name: str, error: Exception) -> ImageError:
 
 
 def reason(error: Exception) -> str:
-    """Returns the first line of an error's message; its type if the line is long or has a path."""
+    """Describes an error in a few words, without paths, to be quoted in a message."""
     if isinstance(error, DiskFullError):
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return type(error).__name__ if len(text) > 90 or "/" in text or "\\" in text else text
+    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return type(error).__name__ if len(line) > 90 or "/" in line or "\\" in line else line
 
 
 def open_image(path: Path) -> Image.Image:
@@ -159,7 +159,7 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
     """Decodes an image, or the frame of a clip at `moment` (the first frame if `moment` is None).
 
     Returns an upright RGB image without metadata, with sides of at most 2,048 pixels. Raises
-    ImageError, whose message calls the file `name`, if it is too large, damaged, or not an image.
+    ImageError if the file is too large, damaged or not an image. Messages call the file `name`.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -175,8 +175,8 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
 def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
     """Yields (None, image) for a still image, or (moment, frame) for each frame chosen from a clip.
 
-    Images, frames and errors are those of `decode`. If `frames_per_set` frames are read as one set,
-    a frame that fills several slots is repeated, see `sample`.
+    Images and errors are as in `decode`. `frames_per_set` is the number of frames that a pack reads
+    as one set. If it is above 1, a frame may be chosen several times, see `sample`.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -184,7 +184,7 @@ def read_frames(file: BinaryIO, name: str, frames_per_set: int = 1) -> Frames:
             return
         with _open_image(file, name) as image:
             if _is_animated(image):
-                yield from _animation(image, name, frames_per_set)
+                yield from _animation_frames(image, name, frames_per_set)
                 return
             still = _to_working_size(image)
         yield None, still  # outside of the block, so that another large image can be decoded
@@ -203,8 +203,7 @@ def _convert_errors(name: str) -> Iterator[None]:
         limit = f"{MAX_PIXELS // 10**6} million pixels allowed"
         raise ImageError(f"{name} has far more than the {limit}; make it smaller") from error
     except UnidentifiedImageError as error:
-        hint = "; convert it to JPEG first" if suffix_of(name) in (".heic", ".heif") else ""
-        raise ImageError(f"{name} is not an image in a format that can be read{hint}") from error
+        raise ImageError(f"{name} is not an image in a known format; convert it to JPEG") from error
     except MemoryError as error:
         raise ImageError(f"{name} needs more memory than is available; make it smaller") from error
     except Exception as error:  # decoders raise any error for damaged files
@@ -213,26 +212,26 @@ def _convert_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
-    """Opens an image within the limits: large images one at a time, JPEGs at reduced size."""
+    """Opens an image to be decoded inside the block; raises ImageError beyond the limits."""
     file.seek(0)
     gif_width, gif_height = _checked_gif_size(file, name) if file.read(3) == b"GIF" else (0, 0)
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
-    in_python = bool(image.tile) and image.tile[0][0] in Image.DECODERS
-    max_pixels = _SLOW_PIXELS if in_python else MAX_PIXELS
+    is_slow = bool(image.tile) and image.tile[0][0] in Image.DECODERS  # decoders in Python
+    max_pixels = _SLOW_PIXELS if is_slow else MAX_PIXELS
     if pixels > max_pixels:
-        kind = f" of this kind of {image.format}" if in_python else ""
+        condition = f" for this kind of {image.format}" if is_slow else ""
         raise ImageError(
             f"{name} has {image.width} x {image.height} pixels, more than the "
-            f"{max_pixels // 10**6} million allowed{kind}; make it smaller"
+            f"{max_pixels // 10**6} million allowed{condition}; make it smaller"
         )
     # later frames of a GIF may be larger than its header says
     width, height = max(image.width, gif_width), max(image.height, gif_height)
-    if width * height > FRAME_PIXELS and _is_animated(image):
+    if width * height > MAX_FRAME_PIXELS and _is_animated(image):
         raise ImageError(
             f"{name} has frames of {width} x {height} pixels, more than the "
-            f"{FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
+            f"{MAX_FRAME_PIXELS // 10**6} million allowed in an animation; make it smaller"
         )
     if image.format == "TIFF":
         pixels = max(pixels, _tile_pixels(image, file, name))  # a tile is decoded as a whole
@@ -241,25 +240,25 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     if len(image.info.get("exif") or b"") > _MAX_EXIF:
         raise ImageError(f"{name} has more than 1 MB of EXIF; save it without EXIF")
     # an AVIF may have more pixels than its header says; libavif's limit is 268 million
-    is_large = pixels > _LARGE or image.format == "AVIF"
-    with image, _large_image_slot if is_large else nullcontext():
-        image.draft(None, (WORKING_SIDE, WORKING_SIDE))
+    is_large = pixels > _LARGE_PIXELS or image.format == "AVIF"
+    with image, _large_image_slot if is_large else nullcontext():  # one large image at a time
+        image.draft(None, (WORKING_SIDE, WORKING_SIDE))  # decodes a JPEG at reduced size
         yield image
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """Counts the pixels of a TIFF's tile, 1 without tiles; raises ImageError beyond the limits."""
+    """Returns the pixels of a TIFF's tile, or 1 without tiles; raises ImageError beyond limits."""
     file.seek(0)
-    head = file.read(16)
-    order, is_big = "<" if head[:1] == b"I" else ">", 43 in head[2:4]  # BigTIFF
-    size, offset, count, entry = (8, "8xQ", "Q", 20) if is_big else (2, "4xL8x", "H", 12)
-    file.seek(*struct.unpack(order + offset, head))
-    [number] = struct.unpack(order + count, file.read(size))
-    entries = [file.read(entry) for _ in range(min(number, 2**16))]
-    tags = [struct.unpack_from(order + "H", item)[0] for item in entries if len(item) == entry]
-    layout = [tag for tag in tags if tag in _LAYOUT]
-    # Pillow reads the last of repeated tags, libtiff the first; Pillow skips some types of values
-    if len(set(layout)) < len(layout) or any(tag not in image.tag_v2 for tag in layout):
+    header = file.read(16)
+    order, is_big = "<" if header[:1] == b"I" else ">", 43 in header[2:4]  # BigTIFF
+    offset_format, count_format, entry_size = ("8xQ", "Q", 20) if is_big else ("4xL8x", "H", 12)
+    file.seek(*struct.unpack(order + offset_format, header))
+    [count] = struct.unpack(order + count_format, file.read(8 if is_big else 2))
+    entries = [file.read(entry_size) for _ in range(min(count, 2**16))]
+    tags = [struct.unpack(order + "H", data[:2])[0] for data in entries if len(data) == entry_size]
+    layout_tags = [tag for tag in tags if tag in _LAYOUT_TAGS]
+    # Pillow reads the last of repeated tags, and libtiff reads the first; Pillow ignores some types
+    if len(set(layout_tags)) < len(layout_tags) or any(t not in image.tag_v2 for t in layout_tags):
         raise ImageError(f"{name} repeats or hides tags of its layout; save it again")
     width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
     if width * height > MAX_PIXELS:
@@ -271,75 +270,75 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
 
 
 def _to_working_size(image: Image.Image) -> Image.Image:
-    """Converts an image to upright RGB at working size, a large image in bands."""
+    """Converts an image to upright RGB at working size. A large image is converted in bands."""
     image.load()  # also turns a TIFF upright
     width, height = image.size
     factor = max(width, height) // (2 * WORKING_SIDE)
-    if width * height <= 2 * _BAND or factor < 2:
+    if width * height <= 2 * _BAND_PIXELS or factor < 2:
         return _shrink(to_rgb(image))
     # converting all 16-bit pixels at once would take thirty times their memory
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    rows = max(1, _BAND // (width * factor)) * factor
-    for top in range(0, height, rows):
-        band = image.crop((0, top, width, min(top + rows, height)))
+    band_height = max(1, _BAND_PIXELS // (width * factor)) * factor
+    for top in range(0, height, band_height):
+        band = image.crop((0, top, width, min(top + band_height, height)))
         small.paste(flat_rgb(band, white).reduce(factor), (0, top // factor))
     small.getexif()[ExifTags.Base.Orientation] = image.getexif().get(ExifTags.Base.Orientation, 1)
     return _shrink(to_rgb(small))
 
 
 def _shrink(rgb: Image.Image) -> Image.Image:
-    """Shrinks an RGB image to sides of at most 2,048 pixels and removes its metadata."""
+    """Shrinks an RGB image to sides of at most 2,048 pixels; removes metadata like the location."""
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
-    rgb.info = {}  # drop metadata, such as the location
+    rgb.info = {}
     return rgb
 
 
 def _check_scans(file: BinaryIO, name: str) -> None:
     """Raises ImageError for a JPEG of too many scans; one megabyte can contain 100,000."""
     file.seek(0)
-    content, scans, end = file.read(), 0, 2
-    while (marker := _MARKER.search(content, end)) and marker[1] != b"\xd9":
-        scans += marker[1] == b"\xda"
-        if scans > _MAX_SCANS:
+    content, scan_count, offset = file.read(), 0, 2
+    while (marker := _MARKER.search(content, offset)) and marker[1] != b"\xd9":  # end of image
+        scan_count += marker[1] == b"\xda"  # start of scan
+        if scan_count > _MAX_SCANS:
             raise ImageError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; save it again")
-        end = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
+        offset = marker.end() + int.from_bytes(content[marker.end() : marker.end() + 2], "big")
 
 
-def _skip_palette(content: bytearray, at: int) -> int:
-    """Returns the offset after the flags at the offset `at` of a GIF and their palette, if any."""
-    return at + 1 + (6 << (content[at] & 7) if content[at] & 128 else 0)
+def _skip_palette(content: bytearray, offset: int) -> int:
+    """Skips a GIF's flags at `offset` and the palette, if the flags announce one."""
+    return offset + 1 + (6 << (content[offset] & 7) if content[offset] & 128 else 0)
 
 
 def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
-    """Returns width and height of the area of all frames of a GIF; limits its data blocks."""
+    """Returns the size of the area that a GIF's frames cover; raises ImageError beyond limits."""
     size = file.seek(0, os.SEEK_END)
-    content = bytearray(size + 16)  # zeros after the end of the file
+    content = bytearray(size + 16)  # with zeros after the end of a file that is cut off
     file.seek(0)
     file.readinto(content)  # type: ignore[attr-defined]
-    at, is_first = _skip_palette(content, 10) + 2, True
+    offset, is_first = _skip_palette(content, 10) + 2, True
     width, height, blocks, comment_blocks = 0, 0, 0, 0
 
-    def skip_blocks(at: int) -> tuple[int, int]:  # the offset after blocks, and their number
+    def skip_blocks(offset: int) -> tuple[int, int]:  # returns the next offset, number of blocks
         count = 1  # counts the empty block at the end
-        while at < size and content[at] and count <= _MAX_BLOCKS:
-            at, count = at + content[at] + 1, count + 1
-        return at + 1, count
+        while offset < size and content[offset] and count <= _MAX_BLOCKS:
+            offset, count = offset + content[offset] + 1, count + 1
+        return offset + 1, count
 
-    while at < size and content[at] != ord(";"):
-        start, at, count = at, at + 1, 1
-        if content[start] == ord(","):
+    while offset < size and content[offset] != ord(";"):
+        start, offset, count = offset, offset + 1, 1
+        if content[start] == ord(","):  # a frame
             x, y, frame_width, frame_height = struct.unpack_from("<4H", content, start + 1)
             width, height = max(width, x + frame_width), max(height, y + frame_height)
-            at, count = skip_blocks(_skip_palette(content, start + 9) + 1)
+            offset, count = skip_blocks(_skip_palette(content, start + 9) + 1)
             is_first = False
-        elif content[start] == ord("!"):
-            at, count = skip_blocks(start + 2)
+        elif content[start] == ord("!"):  # an extension
+            offset, count = skip_blocks(start + 2)
             is_loop = content[start + 1] == 0xFF and content.startswith(b"NETSCAPE2.0", start + 3)
-            if content[start + 1] == 0xFE:
+            if content[start + 1] == 0xFE:  # a comment
                 comment_blocks += count
             elif count == 1 or (is_first and is_loop and count == 2):
-                at, count = skip_blocks(at)  # Pillow reads the blocks after an empty block, too
+                offset, count = skip_blocks(offset)  # Pillow also reads blocks after an empty one
         blocks += count
         if comment_blocks > _MAX_COMMENT_BLOCKS:
             raise ImageError(
@@ -355,37 +354,37 @@ def _is_animated(image: Image.Image) -> bool:
     return image.format in _ANIMATED and getattr(image, "is_animated", False)
 
 
-def _animation(image: Image.Image, name: str, frames_per_set: int) -> Frames:
+def _animation_frames(image: Image.Image, name: str, frames_per_set: int) -> Frames:
     """Yields the frames that represent an animation; see `read_frames`."""
     # the first image of a PNG may be a fallback that is not part of the animation
-    still = int(bool(getattr(image, "default_image", False)))
-    total, durations = 0, list[float]()
-    for number in range(FRAMES + 1):
+    first_frame = int(bool(getattr(image, "default_image", False)))
+    total_pixels, durations = 0, list[float]()
+    for number in range(MAX_FRAMES + 1):
         try:
             image.seek(number)
         except EOFError:
             break
         image.load()
-        total += image.width * image.height
+        total_pixels += image.width * image.height
         seconds = float(image.info.get("duration", 0)) / 1000
-        seconds = seconds if seconds > _SHORT else _DEFAULT_DURATION
-        durations.append(0.0 if number < still else seconds)
-        if number == FRAMES or total > ALL_PIXELS:
+        seconds = seconds if seconds > _SHORT_DURATION else _DEFAULT_DURATION
+        durations.append(0.0 if number < first_frame else seconds)
+        if number == MAX_FRAMES or total_pixels > MAX_ALL_PIXELS:
             raise ImageError(
-                f"{name} has more than {FRAMES:,} frames, or {ALL_PIXELS // 10**6:,} million "
-                "pixels in all; save it as MP4, or make it smaller"
+                f"{name} has more than {MAX_FRAMES:,} frames, or {MAX_ALL_PIXELS // 10**6:,} "
+                "million pixels in all; save it as MP4, or make it smaller"
             )
     starts = accumulate(durations[:-1], initial=0.0)
     # `sample` takes pairs (moment, frame); the chosen frames are decoded below
-    moments = [(Moment(start, number), None) for number, start in enumerate(starts)][still:]
-    for moment, _ in sample(moments, frame_times(sum(durations), frames_per_set), frames_per_set):
+    frames = [(Moment(start, number), None) for number, start in enumerate(starts)][first_frame:]
+    for moment, _ in sample(frames, frame_times(sum(durations), frames_per_set), frames_per_set):
         image.seek(moment.frame)
         yield moment, _shrink(flat_rgb(image))
 
 
 @cache
 def decoder_versions() -> str:
-    """Returns the versions of the decoders; refused files are read again when they change."""
+    """Returns a text that changes with the decoders and the rules of this module; see `Store`."""
     heif, av = metadata.version("pillow_heif"), metadata.version("av")
     return f"rules {_RULES_VERSION}, Pillow {PIL.__version__}, pillow-heif {heif}, PyAV {av}"
 

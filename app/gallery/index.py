@@ -18,17 +18,17 @@ from polyview.app.gallery.scan import Collection, CollectionImage
 from polyview.app.gallery.video import Moment
 from polyview.models import Method, Views
 
-HALF_FROM = 32 * 2**20  # bytes in float32 above which views are stored in float16
-HALF_SCORED_FROM = 2 * 2**30  # the same limit for methods that score every item
-CLUSTERED_FROM = 2**30  # bytes in float16 above which candidates come from clusters
-RECALL = 0.97  # share of the ten best that clusters must find
-_BEST = 10  # number of best items for which recall is measured
+HALF_MIN_BYTES = 32 * 2**20  # size in float32 above which views are stored in float16
+SCORED_HALF_MIN_BYTES = 2 * 2**30  # the same limit for methods that score every item
+CLUSTERS_MIN_BYTES = 2**30  # size in float16 above which candidates come from clusters
+MIN_RECALL = 0.97  # share of the ten best that clusters must find
+_RECALL_K = 10  # number of best items for which recall is measured
 _CHUNK = 4096  # items scored at once
 _MARGIN = 2.0**-8  # twice the error of a float16 product, relative to the norms of the two rows
 _MIN_LISTED = 1024  # minimum number of rows that a search in clusters returns
 _TRAINING_ROWS = 40  # training rows for each cluster; limits the number of clusters
-SAMPLED = 1024  # maximum number of items whose scores represent those of a gallery
-SAMPLE_BYTES = 8 * 2**20  # maximum size of the views of these items
+MAX_SAMPLE = 1024  # maximum number of items whose scores represent those of a gallery
+MAX_SAMPLE_BYTES = 8 * 2**20  # maximum size of the views of these items
 LARGE_GALLERY = 10_000  # items; scoring fewer is faster in one thread
 _TORCH_THREADS = torch.get_num_threads()
 _queries_lock = threading.Lock()
@@ -36,11 +36,11 @@ _active_queries = 0  # number of queries within `shared_processors`
 
 
 class Match(NamedTuple):
-    """An item, its score, and the image view that scores best; None without a single winner."""
+    """An item that matches a query."""
 
     id: int
     score: float
-    view: int | None
+    view: int | None  # the best image view; None if terms or methods of the query disagree
 
 
 class Clips(dict[int, tuple[Moment, ...]]):
@@ -48,8 +48,8 @@ class Clips(dict[int, tuple[Moment, ...]]):
 
     Each frame is an image. The first frame has the id of the clip; the ids of further frames follow
     those of all files, so that `Collection.file_id` maps them to the clip. Packs that read frames
-    as sets divide a clip into *windows* of at most `frames_per_set` frames and nearly equal length;
-    a window is an item of a gallery, with the id of its first frame.
+    as sets divide a clip into *windows* of at most `frames_per_set` frames and nearly equal length.
+    A window is an item of a gallery, with the id of its first frame.
     """
 
     def __init__(self, collection: Collection, frames_per_set: int) -> None:
@@ -60,10 +60,10 @@ class Clips(dict[int, tuple[Moment, ...]]):
         """Returns the image ids of each window of a file, or of all files, in time order."""
         files, windows = len(self._images), []
         for file_index in range(files) if file_id is None else [file_id]:
-            count = len(self.get(file_index, ())) or 1
-            set_count = -(-count // self._frames_per_set)
-            for i in range(set_count):
-                frames = range(count * i // set_count, count * (i + 1) // set_count)
+            count = len(self.get(file_index, ())) or 1  # frames
+            window_count = -(-count // self._frames_per_set)
+            for i in range(window_count):
+                frames = range(count * i // window_count, count * (i + 1) // window_count)
                 windows.append([file_index + frame * files for frame in frames])
         return windows
 
@@ -83,7 +83,7 @@ class Clips(dict[int, tuple[Moment, ...]]):
         return replace(image, image_id=image_id, moment=moments[frame]) if moments else image
 
 
-def subsample(values: np.ndarray, max_items: int = SAMPLED) -> np.ndarray:
+def subsample(values: np.ndarray, max_items: int = MAX_SAMPLE) -> np.ndarray:
     """Returns every k-th of (N,) values, for the smallest k that leaves at most `max_items`."""
     return values[:: max(1, -(-len(values) // max_items))]
 
@@ -115,12 +115,12 @@ class Gallery:
     - Small galleries are stored in float32, and every item is scored.
     - Larger ones are stored in float16. If one pair of rows determines the score
       (`Method.row_search`), the products of all rows with those of the query are computed in
-      float16, and the items that can be among the best are scored. This is exact: if x is one of
-      the k best, by row w of the query, fewer than k items have a row with a larger product with w,
-      so the product of x is at least the k-th largest; `_MARGIN` covers the rounding of both.
-    - Above `CLUSTERED_FROM`, after `build_search_index`, candidates come from the nearest clusters
-      (FAISS IVF over 8-bit rows). This is approximate; `recall` is the measured share of the ten
-      best.
+      float16, and only the items that can be among the best are scored. This is exact: let x be one
+      of the k best items, and w the query's row that determines the score of x. Fewer than k items
+      have a larger product with w, so x is among the candidates. `_MARGIN` allows for rounding.
+    - Above `CLUSTERS_MIN_BYTES`, after `build_search_index`, candidates come from the nearest
+      clusters (FAISS IVF over 8-bit rows). This is approximate. `recall` is the measured share of
+      the ten best.
 
     Views are stored and scored on `device`; float16 and clusters need the CPU. Queries are texts
     or images for a gallery of images, and images for a gallery of captions.
@@ -133,18 +133,18 @@ class Gallery:
         side: Literal["images", "texts"],
         method: Method,
         device: torch.device | str = "cpu",
-        expected: int = 0,  # the approximate number of items
+        expected_count: int = 0,  # the approximate number of items
     ) -> None:
         self.method, self.storage = method, "float32"  # the storage format, shown to users
         self.shape: tuple[int, int] | None = None  # (V, D) of an item; None without items
         self.recall: float | None = None  # None if searches are exact
-        self._side, self._device, self._expected = side, torch.device(device), expected
+        self._side, self._device, self._expected_count = side, torch.device(device), expected_count
         self._lock = threading.Lock()  # guards the next four attributes
         self._ids, self._count = np.empty(0, np.int64), 0
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
-        self._longest = 0.0  # length of the longest row
+        self._max_norm = 0.0  # length of the longest row
         self._clusters: Any = None  # faiss.IndexIVFScalarQuantizer
-        self._sampled: tuple[int, Views] | None = None  # number of items, views of their sample
+        self._sample: tuple[int, Views] | None = None  # number of items, views of their sample
 
     def __len__(self) -> int:
         return self._count
@@ -158,8 +158,8 @@ class Gallery:
         return views + clusters.ntotal * (clusters.d + 8) + clusters.nlist * clusters.d * 4
 
     @property
-    def _numbers(self) -> int:
-        """The number of values of an item's views."""
+    def _item_size(self) -> int:
+        """The number of values in the views of an item."""
         return math.prod(self.shape or (0,))
 
     def ids(self) -> np.ndarray:
@@ -167,10 +167,9 @@ class Gallery:
         return self._ids_and_views()[0]
 
     def caveat(self, only: AbstractSet[int] | None = None) -> str:
-        """Returns a message if searches among `only` are not exact; "" if they are exact."""
-        if self._clusters is None or only is not None:
-            return ""
-        return f"Approximate: finds {self.recall:.0%} of the ten best."
+        """Returns a message if a search is not exact, else ""; for `only`, see `search`."""
+        is_exact = self._clusters is None or only is not None
+        return "" if is_exact else f"Approximate: finds {self.recall:.0%} of the ten best."
 
     def add(self, ids: Sequence[int], views: Tensor) -> None:
         """Appends B items with their views (B, V, D); V and D must match earlier items."""
@@ -180,20 +179,20 @@ class Gallery:
         with self._lock:
             if self.shape is None:
                 self.shape = views.shape[1], views.shape[2]
-                size = 4 * max(self._expected, len(views)) * self._numbers
-                half_from = HALF_FROM if self.method.row_search else HALF_SCORED_FROM
-                is_half = self._device.type == "cpu" and size >= half_from
+                size = 4 * max(self._expected_count, len(views)) * self._item_size
+                limit = HALF_MIN_BYTES if self.method.row_search else SCORED_HALF_MIN_BYTES
+                is_half = self._device.type == "cpu" and size >= limit
                 self.storage = "float16" if is_half else "float32"
                 dtype = getattr(torch, self.storage)
                 self._tensor = views.new_empty((0, *self.shape), dtype=dtype)
             count, total = self._count, self._count + len(ids)
             if total > len(self._ids):  # running searches keep the old arrays
-                capacity = max(total, self._expected, 2 * count)
+                capacity = max(total, self._expected_count, 2 * count)
                 old_ids, self._ids = self._ids, np.empty(capacity, np.int64)
                 old, self._tensor = self._tensor, self._tensor.new_empty((capacity, *self.shape))
                 self._ids[:count], self._tensor[:count] = old_ids[:count], old[:count]
             self._ids[count:total], self._tensor[count:total] = ids, views
-            self._longest = max(self._longest, float(self._rows(views).norm(dim=-1).max()))
+            self._max_norm = max(self._max_norm, float(self._rows(views).norm(dim=-1).max()))
             self._count = total
 
     def _ids_and_views(self) -> tuple[np.ndarray, Tensor]:
@@ -202,11 +201,11 @@ class Gallery:
             return self._ids[: self._count], self._tensor[: self._count]
 
     def _rows(self, views: Tensor) -> Tensor:
-        """Reshapes views (n, V, D) to rows (n R, E), see `Method.row_dim`."""
-        return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))
+        """Reshapes the views (n, V, D) of n items to R rows of E values each."""
+        return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))  # (n R, E)
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
-        """Yields ids (n,) and views (n, V, D) float32 of the given items, or of all, in chunks.
+        """Yields the ids (n,) and views (n, V, D) float32 of `ids`, or of all items, in chunks.
 
         Raises ValueError if the gallery is empty.
         """
@@ -223,15 +222,15 @@ class Gallery:
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """Returns the views (n, V, D) float32 of n ids, all of which must exist."""
         all_ids, views = self._ids_and_views()
-        requested = np.asarray(ids, np.int64)
-        rows = np.searchsorted(all_ids, requested).clip(max=len(all_ids) - 1)
-        if (all_ids[rows] != requested).any():  # ids were not added in ascending order
+        id_array = np.asarray(ids, np.int64)
+        items = np.searchsorted(all_ids, id_array).clip(max=len(all_ids) - 1)  # indices
+        if (all_ids[items] != id_array).any():  # ids were not added in ascending order
             order = np.argsort(all_ids, kind="stable")
-            rows = order[np.searchsorted(all_ids, requested, sorter=order)]
+            items = order[np.searchsorted(all_ids, id_array, sorter=order)]
         if views.is_cuda:
-            return Views(views[torch.from_numpy(rows).to(self._device)])
-        # numpy selects a few rows faster than torch
-        return Views(torch.from_numpy(views.numpy()[rows]).float())
+            return Views(views[torch.from_numpy(items).to(self._device)])
+        # numpy selects a few items faster than torch
+        return Views(torch.from_numpy(views.numpy()[items]).float())
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
@@ -242,11 +241,12 @@ class Gallery:
         if not len(self):
             return []
         query = query.to(self._device)
-        ids, scores = self._exact_scores(query, self.candidates(query, min(k, len(self)), only))
-        if not len(scores):
+        ids, values = self.scores(query, self.candidates(query, min(k, len(self)), only))
+        if not len(ids):
             return []
-        kth = scores.topk(min(k, len(scores))).values[-1]
-        best = (scores >= kth).nonzero()[:, 0]
+        scores = torch.from_numpy(values)
+        kth_score = scores.topk(min(k, len(scores))).values[-1]
+        best = (scores >= kth_score).nonzero()[:, 0]  # with ties, which `topk` does not order
         best = best[scores[best].sort(descending=True, stable=True).indices[:k]]
         ids = ids[best.numpy()]
         triples = zip(ids.tolist(), scores[best].tolist(), self.winners(ids, [query]), strict=True)
@@ -254,7 +254,7 @@ class Gallery:
 
     @torch.inference_mode()
     def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
-        """Returns each item's best image view if it is the same for all queries, else None."""
+        """Returns each item's best image view, or None if it differs between the queries."""
         items = self.views(ids)  # (n, V, D)
         pairs = [self._pair(items, query.to(items.embeddings.device)) for query in queries]
         best = [self.method.view_scores(*pair).flatten(1).argmax(dim=0) for pair in pairs]
@@ -262,64 +262,59 @@ class Gallery:
         return [row[0] if len(set(row)) == 1 else None for row in rows]
 
     def search_files(
-        self, query: Views, k: int, only: AbstractSet[int] | None, files: int
+        self, query: Views, k: int, only: AbstractSet[int] | None, file_count: int
     ) -> list[Match]:
-        """Finds the k best files for a query, see `search`; a match in a clip is its best frame.
+        """Finds the k best files for a query, see `search`; a match in a clip is its best window.
 
-        `only` has ids of files; `files` is the number of files, see `Collection.file_id`.
+        `only` has ids of files. `file_count` is used to map items to files (`Collection.file_id`).
         """
         ids, limit = self.ids(), k
-        if only is not None and (ids >= files).any():  # further frames of clips
-            only = {*ids[np.isin(ids % files, list(only))].tolist()}
+        if only is not None and (ids >= file_count).any():  # add the other windows of clips
+            only = {*ids[np.isin(ids % file_count, list(only))].tolist()}
         while True:
             matches, best_matches = self.search(query, limit, only), dict[int, Match]()
             for match in matches:
-                best_matches.setdefault(match.id % files, match)
+                best_matches.setdefault(match.id % file_count, match)
             if len(best_matches) >= k or len(matches) < limit:
                 return list(best_matches.values())[:k]
-            limit *= 4
+            limit *= 4  # several windows of a clip were among the best
 
     @torch.inference_mode()
-    def sample_scores(self, query: Views, some: np.ndarray | None = None) -> np.ndarray:
-        """Scores an even sample (S,) of all images, or of `some` ids (n,), for a text (1, W, D)."""
-        ids, sampled = self.ids() if some is None else some, self._sampled
+    def sample_scores(self, query: Views, subset: np.ndarray | None = None) -> np.ndarray:
+        """Scores S images, sampled from all or from the ids `subset`, for a text (1, W, D)."""
+        ids, sample = self.ids() if subset is None else subset, self._sample
         if not len(ids):
             return np.zeros(0, np.float32)
-        if some is not None or sampled is None or sampled[0] != len(ids):
-            count = max(1, SAMPLE_BYTES // (4 * self._numbers))
-            sampled = len(ids), self.views(subsample(ids, min(SAMPLED, count)))
-        if some is None:
-            self._sampled = sampled
-        views = sampled[1]
+        if subset is not None or sample is None or sample[0] != len(ids):
+            count = max(1, MAX_SAMPLE_BYTES // (4 * self._item_size))
+            sample = len(ids), self.views(subsample(ids, min(MAX_SAMPLE, count)))
+        if subset is None:
+            self._sample = sample
+        views = sample[1]
         scores = self.method.score(views, query.to(views.embeddings.device))
         return scores[:, 0].float().cpu().numpy()
 
     @torch.inference_mode()
-    def scores(self, query: Views) -> tuple[np.ndarray, np.ndarray]:
-        """Returns all ids (N,) and their exact scores (N,) float32 for a query (1, W, D).
+    def scores(
+        self, query: Views, subset: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids (n,) and exact scores (n,) float32 of all items, or of ids `subset`.
 
-        Raises ValueError if the gallery is empty.
+        The query is (1, W, D). Raises ValueError if the gallery is empty.
         """
-        ids, scores = self._exact_scores(query.to(self._device))
-        return ids, scores.numpy()
-
-    def _exact_scores(
-        self, query: Views, some: np.ndarray | None = None
-    ) -> tuple[np.ndarray, Tensor]:
-        """Returns the ids (n,) and exact scores (n,) of some items, or of all."""
-        ids, scores = [np.empty(0, np.int64)], [torch.empty(0)]
-        for part, items in self.chunks(some):
-            ids.append(part)
-            score = self.method.score(*self._pair(items, query))  # (n, 1) or (1, n)
-            scores.append(score.flatten().float().cpu())
-        return np.concatenate(ids), torch.cat(scores)
+        query, ids, scores = query.to(self._device), [np.empty(0, np.int64)], [torch.empty(0)]
+        for chunk_ids, items in self.chunks(subset):
+            ids.append(chunk_ids)
+            chunk_scores = self.method.score(*self._pair(items, query))  # (n, 1) or (1, n)
+            scores.append(chunk_scores.flatten().float().cpu())
+        return np.concatenate(ids), torch.cat(scores).numpy()
 
     def _pair(self, items: Views, query: Views) -> tuple[Views, Views]:
         """Returns items and query in the order of a method's arguments: images, texts."""
         return (items, query) if self._side == "images" else (query, items)
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
-        """Returns ids that include the k best items for a query (1, W, D); None for all items.
+        """Returns ids that include the k best items for a query (1, W, D), or None for all items.
 
         The ids are in the order of adding. There must be at least k items. `only` has the ids of
         the items to rank; None ranks all.
@@ -335,50 +330,50 @@ class Gallery:
         for query_row in self._rows(query.embeddings):
             # one row at a time: torch has no fast float16 matrix product on CPUs
             products = (rows @ query_row.half()).float()  # (N R,)
-            if len(rows) > len(ids):  # torch is slow at the maximum of a single value
+            if len(rows) > len(ids):  # otherwise skipped: `amax` is slow for a single row per item
                 products = products.view(len(ids), -1).amax(dim=1)  # (N,)
-            threshold = products.topk(k).values[-1] - _MARGIN * self._longest * query_row.norm()
+            threshold = products.topk(k).values[-1] - _MARGIN * self._max_norm * query_row.norm()
             is_near |= products >= threshold
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns ids of the best items in clusters, and of items added later; None if too few."""
-        ids, item_rows = self.ids(), self._numbers // clusters.d
+        """Returns ids of at least k best items in clusters and of all newer items, or else None."""
+        ids, rows_per_item = self.ids(), self._item_size // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
-        row_count = max(_MIN_LISTED, 16 * k * item_rows)
+        row_count = max(_MIN_LISTED, 16 * k * rows_per_item)
         _, rows = clusters.search(query_rows, row_count)  # -1 for missing rows
-        items = np.unique(rows[rows >= 0] // item_rows)
-        later_items = np.arange(clusters.ntotal // item_rows, len(ids))
+        items = np.unique(rows[rows >= 0] // rows_per_item)
+        later_items = np.arange(clusters.ntotal // rows_per_item, len(ids))
         return ids[np.concatenate([items, later_items])] if len(items) >= k else None
 
     def is_large(self) -> bool:
         """Returns True if the gallery is large enough for clusters."""
-        size = 2 * self._count * self._numbers
-        return self._tensor.dtype == torch.float16 and size >= CLUSTERED_FROM
+        size = 2 * self._count * self._item_size
+        return self._tensor.dtype == torch.float16 and size >= CLUSTERS_MIN_BYTES
 
     def build_search_index(self, probes: Sequence[Views]) -> None:
         """Builds the clusters of a complete gallery if it is large; searches continue meanwhile.
 
         This takes minutes for millions of rows. The number of clusters that a search covers is
-        chosen so that the probes, typical queries (1, W, D), reach a recall of `RECALL`.
+        chosen so that the probes, typical queries (1, W, D), reach a recall of `MIN_RECALL`.
         """
         if self.is_large():
-            clusters = self._find_clusters()
+            clusters = self._build_clusters()
             self.recall = self._tune(clusters, probes)
             self._clusters = clusters
             self.storage = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
-    def _find_clusters(self) -> Any:
-        """Builds an inverted file over all R rows, with about 2 sqrt(R) centres."""
+    def _build_clusters(self) -> Any:
+        """Builds an inverted file (FAISS) over all R rows, with about 2 sqrt(R) clusters."""
         import faiss  # takes 13 MB of memory, which most galleries do not need
 
         views = self._ids_and_views()[1]
         count, dim = self._rows(views).shape
-        lists = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING_ROWS))
-        index: Any = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+        clusters = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING_ROWS))
+        index: Any = faiss.index_factory(dim, f"IVF{clusters},SQ8", faiss.METRIC_INNER_PRODUCT)
         index.by_residual, index.parallel_mode = False, 1  # threads share a query
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
-        sample = np.random.default_rng(0).permutation(count)[: lists * _TRAINING_ROWS]
+        sample = np.random.default_rng(0).permutation(count)[: clusters * _TRAINING_ROWS]
         index.train(self._rows(views)[torch.from_numpy(np.sort(sample))].float().numpy())
         for part in views.split(_CHUNK):
             index.add(self._rows(part).float().numpy())
@@ -387,13 +382,13 @@ class Gallery:
     @torch.inference_mode()
     def _tune(self, clusters: Any, probes: Sequence[Views]) -> float:
         """Doubles the number of searched clusters until the recall suffices; returns the recall."""
-        exact = [{match.id for match in self.search(probe, _BEST)} for probe in probes]
+        exact = [{match.id for match in self.search(probe, _RECALL_K)} for probe in probes]
         while True:
             shares = []
             for probe, best in zip(probes, exact, strict=True):
-                ids = self._cluster_candidates(probe, _BEST, clusters)
+                ids = self._cluster_candidates(probe, _RECALL_K, clusters)
                 shares.append(1.0 if ids is None else len(best & {*ids.tolist()}) / len(best))
             recall = sum(shares) / len(shares)
-            if recall >= RECALL or clusters.nprobe >= clusters.nlist:
+            if recall >= MIN_RECALL or clusters.nprobe >= clusters.nlist:
                 return recall
             clusters.nprobe = min(2 * clusters.nprobe, clusters.nlist)

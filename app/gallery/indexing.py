@@ -76,13 +76,13 @@ class Progress:
 
 
 class ProgressLine:
-    """Shows progress on a line of a terminal at stderr; prints the last step to `out` or stdout."""
+    """Shows progress on a line of stderr, if it is a terminal; prints the last step to `out`."""
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None) -> None:  # None: stdout
         self._out, self._next_time = out, 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Rewrites the line, at most twice a second; prints the last step."""
+        """Rewrites the line at most twice a second, or prints the last step."""
         is_last, now = progress.finished or progress.stage == "stopped", time.monotonic()
         if sys.stderr.isatty() and (is_last or now >= self._next_time):
             self._next_time = now + _LINE_INTERVAL
@@ -110,13 +110,13 @@ class Index:
 
     Attributes:
         images: the gallery of images of each method.
-        captions: the gallery of captions of each method; ids are indices of `collection.captions`.
+        captions: the gallery of captions of each method; ids are indices of `Collection.captions`.
         files: the number of files in the collection.
         encoder: computes and stores features and views.
         progress: the progress of filling.
         clips: the moments of each clip's frames; the galleries contain their windows.
         images_done: set when all images are added, or filling has stopped or failed.
-        captions_done: the same for captions.
+        captions_done: set when all captions are added, or filling has stopped or failed.
         complete: True if all readable images are added.
         refused: the files left out so far, with reasons.
         copies: the files left out because another file has the same bytes. Copies with captions
@@ -140,18 +140,17 @@ class Index:
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
         self.encoder = Encoder(runtime, collection, cache)
         # precomputed features (n, d) by image encoder and image id, see `prepared.load`
-        self._features: dict[str, dict[int, Tensor]] = {}
-        self.images_done = threading.Event()
-        self.captions_done = threading.Event()
+        self._prepared_features: dict[str, dict[int, Tensor]] = {}
+        self.images_done, self.captions_done = threading.Event(), threading.Event()
         self.complete = galleries is not None
         self.refused, self.copies = list(collection.left_out), list[Copy]()
-        self._first_files: dict[bytes, str] = {}  # the first file of each content
+        self._first_files: dict[bytes, str] = {}  # the first file of each content, by SHA-256
         self._files_read = 0
         self.progress = Progress("pictures", 0, self.files)
-        self._began = ("", 0.0, 0)  # stage, its start time, and items done at the start
+        self._stage_start = ("", 0.0, 0)  # stage, its start time, and items done at the start
         self._watch: Callable[[Progress], None] | None = None
-        self._stopped, self._starting = threading.Event(), threading.Lock()
-        self._filling: threading.Thread | None = None
+        self._stopped, self._start_lock = threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
         """Returns the number of images that every method can find; a clip counts as one."""
@@ -161,19 +160,19 @@ class Index:
         """Starts filling the galleries, or resumes after `stop`.
 
         `watch` is called after every step; None keeps the current function. After `stop`, waits a
-        second for the last step to end; does nothing if it is still running, see `stopping`.
+        second for the last step to end, and does nothing if it does not end, see `stopping`.
         """
         if self._stopped.is_set():
             self.join(_START_SECONDS)
-        with self._starting:
-            if self._filling is not None and (
-                not self._stopped.is_set() or self.progress.finished or self._filling.is_alive()
+        with self._start_lock:
+            if self._thread is not None and (
+                not self._stopped.is_set() or self.progress.finished or self._thread.is_alive()
             ):
                 return
             self._watch = watch or self._watch
             for event in (self._stopped, self.images_done, self.captions_done):
                 event.clear()
-            self._began = ("", 0.0, 0)
+            self._stage_start = ("", 0.0, 0)
             if self.progress.stage == "stopped":  # the thread reports only after its first step
                 done = self.files if self.complete else max(self._files_read, len(self))
                 self.progress = Progress("pictures", done, self.files)
@@ -183,7 +182,7 @@ class Index:
             except RuntimeError:  # the system has no more threads; `start` may be called again
                 self._stopped.set()
                 raise
-            self._filling = thread  # set last: `join` fails for threads that are not started
+            self._thread = thread  # set last: `join` fails for threads that are not started
 
     def stop(self) -> None:
         """Stops filling after the current step; images read so far can be searched."""
@@ -192,31 +191,31 @@ class Index:
     @property
     def stopping(self) -> bool:
         """True while the last step runs after `stop`."""
-        return self._stopped.is_set() and self._filling is not None and self._filling.is_alive()
+        return self._stopped.is_set() and self._thread is not None and self._thread.is_alive()
 
     def join(self, seconds: float) -> None:
         """Waits at most `seconds` until filling ends."""
-        if self._filling is not None:
-            self._filling.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits for `images_done` and `captions_done`; returns False on timeout."""
+        """Waits at most `seconds` each for `images_done` and `captions_done`; False on timeout."""
         return self.images_done.wait(seconds) and self.captions_done.wait(seconds)
 
     def features(
         self, image_ids: Iterable[int], method: str, *, cached_only: bool = False
     ) -> dict[int, Tensor]:
-        """Returns the features (n, d) of images or clip frames by id, see `Encoder.features`.
+        """Returns the features (n, d) that a method reads, by id of the image or clip frame.
 
-        Precomputed features, if the pack has them, are returned instead. Raises ValueError for an
-        unknown id, and ImageError if an image cannot be read.
+        See `Encoder.features` for `cached_only`; features stored in the pack are always returned.
+        Raises ValueError for an unknown id, and ImageError if an image cannot be read.
         """
         images = {image_id: self.clips.image(image_id).require_file() for image_id in image_ids}
         if self._runtime.regions is not None:
             return dict(zip(images, self._runtime.regions.features(list(images)), strict=True))
-        if self._features:
-            rows = self._features[str(self._runtime.image_encoder_of(method))]
-            return {image_id: rows[image_id].float() for image_id in images}
+        if self._prepared_features:
+            by_id = self._prepared_features[str(self._runtime.image_encoder_of(method))]
+            return {image_id: by_id[image_id].float() for image_id in images}
         return self.encoder.features(list(images.values()), method, cached_only=cached_only)
 
     def _fill(self) -> None:
@@ -246,19 +245,20 @@ class Index:
     def _report(self, stage: Stage, done: int = 0, total: int = 0, detail: str = "") -> None:
         """Updates `progress` and calls `watch`."""
         now = time.monotonic()
-        if self._began[0] != stage:
-            self._began = stage, now, done
-        _, begin, done_before = self._began
-        rate = (done - done_before) / (now - begin) if now - begin >= _RATE_SECONDS else 0.0
+        if self._stage_start[0] != stage:
+            self._stage_start = stage, now, done
+        _, start, done_at_start = self._stage_start
+        rate = (done - done_at_start) / (now - start) if now - start >= _RATE_SECONDS else 0.0
         self.progress = Progress(stage, done, total, detail, rate)
         if self._watch is not None:
             self._watch(self.progress)
 
     def _steps(self, stage: Stage, begin: int, total: int, size: int) -> Iterator[range]:
-        """Divides the items from `begin` on into ranges; calls `_step` after each."""
+        """Yields ranges of at most `size` items from `begin` on; calls `_step` after each range."""
         for start in range(begin, total, size):
-            yield range(start, min(start + size, total))
-            self._step(stage, min(start + size, total), total)
+            items = range(start, min(start + size, total))
+            yield items
+            self._step(stage, items.stop, total)
 
     def _step(self, stage: Stage, done: int, total: int) -> None:
         """Reports a step; raises StoppedError if `stop` was called."""
@@ -267,7 +267,7 @@ class Index:
             raise StoppedError
 
     def _fill_images(self) -> None:
-        """Adds views of region features, precomputed views, or views of the files."""
+        """Adds views computed from region features, precomputed views, or views of the files."""
         info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
             for part in self._steps("views", len(self), self.files, _REGION_SETS_AT_ONCE):
@@ -276,9 +276,9 @@ class Index:
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
             windows = loaded.clips.windows()
-            self._features = {  # set before `clips`: queries read the features of all frames
-                file: dict(zip(chain(*windows), features, strict=True))
-                for file, features in loaded.features.items()
+            self._prepared_features = {  # set before `clips`: queries read features of all frames
+                encoder: dict(zip(chain(*windows), features, strict=True))
+                for encoder, features in loaded.features.items()
             }
             self.clips = loaded.clips
             for name, views in loaded.views.items():
@@ -291,15 +291,15 @@ class Index:
         images = self._collection.images
         with closing(self.encoder.read(images[self._files_read :], self._stopped)) as chunks:
             for chunk in chunks:
-                windows = [window for file in chunk for window in self._record(*file)]
-                rows = [[self.clips.image(image_id) for image_id in window] for window in windows]
-                for name, views in self.encoder.views(rows).items() if rows else ():
-                    self.images[name].add([window[0] for window in windows], views)
+                windows = [ids for file_content in chunk for ids in self._record(*file_content)]
+                frames = [[self.clips.image(image_id) for image_id in ids] for ids in windows]
+                for name, views in self.encoder.views(frames).items() if windows else ():
+                    self.images[name].add([ids[0] for ids in windows], views)
                 self._files_read += len(chunk)
                 self._step("pictures", self._files_read, len(images))
 
     def _record(self, image: CollectionImage, content: Content) -> list[list[int]]:
-        """Records a refusal, copy or clip; returns the windows of a file that is not left out."""
+        """Records the result of reading a file; returns the file's windows, or [] if left out."""
         if content.refusal:
             self.refused.append(Refusal(image.file, image.file + content.refusal))
             return []
@@ -316,8 +316,8 @@ class Index:
         texts = [text for text, _ in self._collection.captions]
         begin = min(map(len, self.captions.values()))
         for part in self._steps("captions", begin, len(texts), _CAPTIONS_AT_ONCE):
+            chunk = texts[part.start : part.stop]
             for name, gallery in self.captions.items():
-                chunk = texts[part.start : part.stop]
                 gallery.add(part, self.encoder.encode_captions(chunk, name))
 
     def _build_clusters(self) -> None:

@@ -4,9 +4,9 @@ Encoding a thousand images would delay the first query by seconds. The file reco
 its pack and is not used with another pack or other images. Values are in half precision, which
 changes scores by less than 0.001.
 
-If a pack reads the frames of clips as sets, the views are those of windows. A second file has the
-features of all frames, from which the best frame of a hit is chosen: for each image encoder NAME,
-the distinct features (U, n, d), and in NAME.rows the index of each frame's features (F,).
+A clip has views for each of its windows (see `Clips`). If there are clips, a second file has the
+features of all F frames, which are compared to choose the best frame of a hit. For each image
+encoder NAME, it has the U distinct features (U, n, d), and in NAME.rows the row of each frame (F,).
 """
 
 import argparse
@@ -39,38 +39,38 @@ class Prepared(NamedTuple):
     """Precomputed data of a pack's own images."""
 
     clips: Clips
-    views: dict[str, Tensor]  # (N, V, D) float32 by method: of all images, or windows of clips
-    features: dict[str, Tensor]  # (F, n, d) float16 of frames by encoder; empty without clips
+    views: dict[str, Tensor]  # (N, V, D) float32 by method; N still images and windows of clips
+    features: dict[str, Tensor]  # (F, n, d) float16 of F frames by encoder; empty without clips
 
 
-def path_of(info: PackInfo, kind: str = "views") -> Path:
-    """Returns the path of a precomputed file, outside of the folder whose files pack.json lists."""
+def prepared_path(info: PackInfo, kind: str = "views") -> Path:
+    """Returns the path of a precomputed file of `kind` "views" or "features", next to the pack."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """Loads the data for `collection`, a pack's own images; returns None if no file matches."""
-    if not path_of(info).is_file():
+    """Loads the data of a pack's own images; returns None if files are missing or do not match."""
+    if not prepared_path(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
     try:
-        tensors, metadata = load_tensors(path_of(info))
+        tensors, metadata = load_tensors(prepared_path(info))
         if metadata.get("checksum") != info.checksum:
             return None
         for clip, moments in metadata.get("clips", {}).items():
             clips[int(clip)] = tuple(Moment(*values) for values in moments)
         if clips:
-            stored, _ = load_tensors(path_of(info, "features"))
-            for name in [name for name in stored if not name.endswith(_ROWS)]:
-                features[name] = stored[name][stored[name + _ROWS]]
+            stored, _ = load_tensors(prepared_path(info, "features"))
+            for encoder_name in [name for name in stored if not name.endswith(_ROWS)]:
+                features[encoder_name] = stored[encoder_name][stored[encoder_name + _ROWS]]
     except (SafetensorError, LookupError, ValueError, TypeError, OSError) as error:
         message = "cannot read the precomputed views of %s (%s); encoding the images again"
         _log.warning(message, info.name, error)
         return None
     windows = clips.windows()
     view_counts = {len(views) for views in tensors.values()}
-    frame_counts = {len(rows) for rows in features.values()}
-    if view_counts != {len(windows)} or not frame_counts <= {sum(map(len, windows))}:
+    frame_count = sum(map(len, windows))
+    if view_counts != {len(windows)} or any(len(f) != frame_count for f in features.values()):
         return None
     return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
 
@@ -89,25 +89,26 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
                 raise ValueError(image.file + content.refusal)
             if content.moments:
                 clips[image.image_id] = content.moments
-        rows = [[clips.image(i) for i in window] for window in clips.windows()]
-        views = encoder.views(rows)
+        windows = [[clips.image(i) for i in window] for window in clips.windows()]
+        views = encoder.views(windows)
         if clips:
             metadata["clips"] = {str(clip): moments for clip, moments in clips.items()}
-            frames, features = list(chain.from_iterable(rows)), dict[str, Tensor]()
+            frames, features = list(chain.from_iterable(windows)), dict[str, Tensor]()
             for name in runtime.methods:
                 arrays = encoder.features(frames, name).values()  # (n, d) each
                 stacked = torch.stack([*arrays]).half()  # (F, n, d)
                 distinct, index = torch.unique(stacked.float(), dim=0, return_inverse=True)
                 encoder_name = str(runtime.image_encoder_of(name))
                 features |= {encoder_name: distinct.half(), encoder_name + _ROWS: index}
-            save_tensors(path_of(info, "features"), features, {})  # before the views that need it
+            save_tensors(prepared_path(info, "features"), features, {})
         encoder.store.close()
-    save_tensors(path_of(info), {name: tensor.half() for name, tensor in views.items()}, metadata)
-    return [path_of(info), path_of(info, "features")] if clips else [path_of(info)]
+    path, half_views = prepared_path(info), {name: tensor.half() for name, tensor in views.items()}
+    save_tensors(path, half_views, metadata)  # last: `load` expects the features if this exists
+    return [path, prepared_path(info, "features")] if clips else [path]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command; prints the path and size of each written file."""
+    """Writes the precomputed files of a pack; prints the path and size of each."""
     parser = argparse.ArgumentParser(prog="python -m app.gallery.prepared")
     parser.add_argument("--pack", type=Path, required=True, help="the pack's folder")
     folder = parser.parse_args(argv).pack

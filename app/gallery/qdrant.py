@@ -1,13 +1,13 @@
 """A gallery in Qdrant with one point for each image; `app/migrate.py` writes the points.
 
-    id        the first half of the SHA-256 of the image's file, as a UUID; for an image with
-              captions, of the SHA-256 of the file's SHA-256 and name: copies may differ in captions
-    vectors   one multivector for each method, under its name: R rows of E dimensions, compared by
-              MaxSim: the sum over the rows of the query of the largest inner product with a row
+    id        the first half of a SHA-256, as a UUID. Hashed are the bytes of the image's file; for
+              images with captions, their SHA-256 and the file name: copies may differ in captions.
+    vectors   a multivector for each method, under the method's name: R rows of E dimensions. Qdrant
+              compares them by MaxSim: the sum of each query row's largest inner product with a row
     payload   file, captions, objects, facts, the pack's checksum, shapes of views
 
-The rows are the V views of D dimensions, reshaped by `Method.row_dim`, so that MaxSim equals the
-method's score if possible. Requires the optional package qdrant-client.
+The rows are the V views of D dimensions, reshaped by `Method.row_dim`. If possible, MaxSim equals
+the method's score. Requires the optional package qdrant-client.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ FORM = (
     "qdrant://host:port/collection (qdrants:// for TLS) or qdrant:///folder/collection; "
     "?pictures=DIR may follow"
 )
-KEY, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
+_KEY_VARIABLE, _MIGRATE = "QDRANT_API_KEY", "python -m polyview migrate"
 MAX_READ_IMAGES = 20_000  # maximum number of images whose views are read for one answer
-_CONNECT, _ANSWER = 3.0, 60  # seconds to wait for a connection, and for an answer
+_CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 60  # time to wait for a connection, and for an answer
 _PAGE = 1000  # payloads of one answer
 _MAX_VALUES = 2**19  # values of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
-_SPARE = 8  # candidates beyond k, to include equal scores
+_MAX_TIES = 8  # candidates beyond k, to include equal scores
 _MAX_NAME = 4096  # characters of a file's name
 
 # id, rows (R, E) by name of the vector, payload
@@ -57,7 +57,7 @@ Point = tuple[str, Mapping[str, torch.Tensor], Mapping[str, Any]]
 
 
 class QdrantError(ValueError):
-    """Qdrant cannot be reached, or refuses a request; the message names the reason."""
+    """Qdrant cannot be reached, refuses a request, or has no usable data; the message says why."""
 
 
 class Points:
@@ -78,12 +78,12 @@ class Points:
         if url.password is not None or url.username is not None or "api_key" in options:
             raise ValueError(
                 "other users who list this machine's processes would see a key in the address; "
-                f"set the variable {KEY} instead"
+                f"set the variable {_KEY_VARIABLE} instead"
             )
-        is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name) is not None
-        is_location = bool(url.hostname) != bool(folder)  # either a server or a folder
+        has_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", self.name) is not None
+        has_location = bool(url.hostname) != bool(folder)  # either a server or a folder
         is_qdrant = url.scheme in ("qdrant", "qdrants") and options.keys() <= {"pictures"}
-        if not (port and is_name and is_location and is_qdrant):
+        if not (port and has_name and has_location and is_qdrant):
             raise ValueError(f'"{address[:200]}" names no collection of Qdrant; give {FORM}')
         # the folder of the image files on this machine; None if the address names none
         self.pictures = Path(options["pictures"]).expanduser() if options else None
@@ -97,19 +97,19 @@ class Points:
         self.address = address.strip().partition("?")[0]  # without options
         # qdrant-client's local mode is not thread-safe
         self._lock = threading.Lock() if folder else nullcontext()
-        connection: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
+        client_options: dict[str, Any] = {"path": folder, "force_disable_check_same_thread": True}
         with warnings.catch_warnings(), self._translate_errors():
             if url.hostname:
-                socket.create_connection((url.hostname, port), _CONNECT).close()
-                connection = {
-                    "host": url.hostname, "port": port, "timeout": _ANSWER,
+                socket.create_connection((url.hostname, port), _CONNECT_SECONDS).close()
+                client_options = {
+                    "host": url.hostname, "port": port, "timeout": _ANSWER_SECONDS,
                     "https": url.scheme == "qdrants",
-                    "api_key": os.environ.get(KEY) or None,
+                    "api_key": os.environ.get(_KEY_VARIABLE) or None,
                     "check_compatibility": False,  # the check connects in a thread, and warns
                 }  # fmt: skip
             # the client warns that local mode is slow, and that a key is sent unencrypted
             warnings.simplefilter("ignore", UserWarning)
-            self._client = QdrantClient(**connection)
+            self._client = QdrantClient(**client_options)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -134,9 +134,9 @@ class Points:
         step = max(1, _MAX_VALUES // max(1, values_per_point))
         for start in range(0, len(points), step):
             structs = []
-            for point, vectors, payload in points[start : start + step]:
+            for point_id, vectors, payload in points[start : start + step]:
                 lists: dict[str, Any] = {name: rows.tolist() for name, rows in vectors.items()}
-                structs.append(api.PointStruct(id=point, vector=lists, payload=dict(payload)))
+                structs.append(api.PointStruct(id=point_id, vector=lists, payload=dict(payload)))
             self._call("upsert", points=structs, wait=True)
 
     def payloads(self) -> Iterator[tuple[str, dict]]:
@@ -149,11 +149,11 @@ class Points:
                 return
 
     def fetch(
-        self, points: Sequence[str], vector: str | None = None
+        self, point_ids: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Returns the payload and the rows (R, E) float32 of `vector` for each id that exists."""
-        vectors = [vector] if vector else False
-        records = self._call("retrieve", ids=list(points), with_payload=True, with_vectors=vectors)
+        """Returns payload and rows (R, E) of `vector`, if given, by id of the points that exist."""
+        names = [vector] if vector else False
+        records = self._call("retrieve", ids=list(point_ids), with_payload=True, with_vectors=names)
         rows = [np.asarray((r.vector or {}).get(vector, []), np.float32) for r in records]
         return {str(r.id): (r.payload or {}, array) for r, array in zip(records, rows, strict=True)}
 
@@ -168,14 +168,14 @@ class Points:
         subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
         exact = api.SearchParams(exact=True)
         options: dict[str, Any] = {"using": vector, "limit": count, "filter": subset}
-        requests = [api.QueryRequest(query=r.tolist(), params=exact, **options) for r in queries]
+        requests = [api.QueryRequest(query=q.tolist(), params=exact, **options) for q in queries]
         answers = self._call("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for answer in answers for point in answer.points))
 
-    def _call(self, call: str, **arguments: object) -> Any:
+    def _call(self, method: str, **arguments: object) -> Any:
         """Calls a method of the client on this collection."""
         with self._translate_errors(), self._lock:
-            return getattr(self._client, call)(self.name, **arguments)
+            return getattr(self._client, method)(self.name, **arguments)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -185,7 +185,7 @@ class Points:
             yield
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
-                raise QdrantError(f"{server} rejects the API key; set {KEY}") from error
+                raise QdrantError(f"{server} rejects the API key; set {_KEY_VARIABLE}") from error
             is_missing = error.status_code == 404
             advice = f"create the collection with {_MIGRATE}" if is_missing else "check the server"
             reason = f"{error.status_code}: {error.reason_phrase:.200}"
@@ -200,9 +200,9 @@ class QdrantGallery(Gallery):
     """The views of one method in a collection; the method scores the views that Qdrant returns.
 
     If one pair of rows determines the score (`Method.row_search`), Qdrant finds the k + 8 best
-    images for each row of the query, which include the k best for the query. The answer is exact;
-    of more than 8 equal scores at rank k, any may be returned. Other methods score all images, at
-    most `MAX_READ_IMAGES`.
+    images for each row of the query. These include the k best for the query, so the answer is
+    exact. If more than 8 images have the same score at rank k, any of them may be returned. Other
+    methods score all images, at most `MAX_READ_IMAGES`.
     """
 
     local = False
@@ -210,7 +210,7 @@ class QdrantGallery(Gallery):
     def __init__(
         self,
         points: Points,
-        image_ids: Mapping[str, int],  # by id of the point, in ascending order
+        image_ids: Mapping[str, int],  # 0, 1, 2, ... by id of the point
         name: str,  # the method's name
         method: Method,
         shape: tuple[int, int],  # (V, D) of the views
@@ -224,19 +224,19 @@ class QdrantGallery(Gallery):
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
         """See `Gallery.views`."""
-        views, dim = self.shape or (1, 1)
-        step, points = max(1, _MAX_VALUES // (views * dim)), [self._point_ids[i] for i in ids]
-        rows = [np.empty((0, views, dim), np.float32)]
-        for start in range(0, len(points), step):
-            page = points[start : start + step]
+        view_count, dim = self.shape or (1, 1)
+        size, point_ids = view_count * dim, [self._point_ids[i] for i in ids]
+        step, arrays = max(1, _MAX_VALUES // size), [np.empty((0, view_count, dim), np.float32)]
+        for start in range(0, len(point_ids), step):
+            page = point_ids[start : start + step]
             records = self._points.fetch(page, self._name)
-            if any(point not in records or records[point][1].size != views * dim for point in page):
+            if any(point not in records or records[point][1].size != size for point in page):
                 raise QdrantError(
                     f"images of {self._points.address} were deleted, or their views are damaged; "
                     "start again, or migrate them again"
                 )
-            rows += [records[point][1].reshape(1, views, dim) for point in page]
-        return Views(torch.from_numpy(np.concatenate(rows)).to(self._device))
+            arrays += [records[point][1].reshape(1, view_count, dim) for point in page]
+        return Views(torch.from_numpy(np.concatenate(arrays)).to(self._device))
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
         """See `Gallery.chunks`."""
@@ -257,7 +257,7 @@ class QdrantGallery(Gallery):
             return selected
         query_rows = self._rows(query.embeddings).float().cpu()[:, None]  # (Q, 1, E)
         subset = None if only is None else [self._point_ids[i] for i in selected]
-        points = self._points.candidates(self._name, query_rows.numpy(), k + _SPARE, subset)
+        points = self._points.candidates(self._name, query_rows.numpy(), k + _MAX_TIES, subset)
         return np.sort([self._image_ids[point] for point in points if point in self._image_ids])
 
 
@@ -266,7 +266,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
 
     Returns the images, and a function that makes the gallery of each method of a pack. Raises
     QdrantError if Qdrant cannot be reached, or the collection is missing, empty or not written by
-    `app/migrate.py`; the function raises QdrantError if the views come from another pack.
+    `app/migrate.py`. The function raises QdrantError if the views come from another pack.
     """
     if not points.exists():
         raise QdrantError(f"there is no collection {points.address}; create it with {_MIGRATE}")
@@ -278,7 +278,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         images = tuple(_image(i, payload, root) for i, (_, payload) in enumerate(payloads))
         first: Mapping[str, Any] = payloads[0][1]
         shapes = {name: (int(v), int(d)) for name, (v, d) in first["shapes"].items()}
-        pack = str(first["pack"])
+        checksum = str(first["pack"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise QdrantError(
             f"{points.address} was not written by {_MIGRATE} ({error}); name another collection"
@@ -286,7 +286,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     image_ids = {point: i for i, (point, _) in enumerate(payloads)}
 
     def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
-        check_pack(points, pack, runtime)
+        check_pack(points, checksum, runtime)
         if missing := runtime.methods.keys() - shapes.keys():
             raise QdrantError(
                 f"{points.address} lacks the views of {min(missing)}; fill it with {_MIGRATE}"
@@ -299,18 +299,18 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     return Collection(points.name, Path(points.address), images), galleries
 
 
-def check_pack(points: Points, pack: str, runtime: Runtime) -> None:
-    """Raises QdrantError unless `pack`, the checksum in the points, equals the runtime's."""
-    if pack != runtime.info.checksum:
+def check_pack(points: Points, checksum: str, runtime: Runtime) -> None:
+    """Raises QdrantError unless the pack's checksum in the points equals that of the runtime."""
+    if checksum != runtime.info.checksum:
         raise QdrantError(
-            f"{points.address} holds views of the pack {pack[:12]}, not of this one "
+            f"{points.address} holds views of the pack {checksum[:12]}, not of this one "
             f"({runtime.info.checksum[:12]}); use that pack, or migrate the images to another "
             "collection"
         )
 
 
 def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> CollectionImage:
-    """Makes an image from an untrusted payload; its file is opened only within `root`."""
+    """Makes an image from an untrusted payload. The image's file is opened only within `root`."""
     file = str(payload["file"])
     name = PurePosixPath(file)
     is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in name.parts or name.is_absolute()

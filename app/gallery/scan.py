@@ -30,10 +30,10 @@ from polyview.app.gallery.images import (
     Stamp,
     decode,
     open_file,
-    outside,
+    outside_link_error,
     reason,
     suffix_of,
-    unreadable,
+    to_image_error,
 )
 from polyview.app.gallery.video import Moment
 from polyview.export.pack.gallery import GalleryImage, load_gallery
@@ -44,8 +44,9 @@ MAX_ENTRIES = 50_000  # entries of a ZIP archive
 THUMBNAIL_SIDE = 320  # pixels of the longer side
 THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # of damaged archives
-_MAX_RATIO, _SMALL = 200, 16 * 2**20  # maximum compression ratio; unpacked bytes exempt from it
-_SPARE = 2**30  # bytes that must stay free on the disk
+_MAX_RATIO = 200  # unpacked bytes for each byte of an archive's images
+_ANY_RATIO_BYTES = 16 * 2**20  # unpacked bytes up to which any ratio is allowed
+_MIN_FREE_BYTES = 2**30  # bytes that must stay free on the disk
 _UNUSED_SECONDS = 90 * 24 * 3600.0  # time after which an unpacked archive is deleted
 _MAX_NAME = 300  # characters of a folder's name in a message
 _TOUCH_INTERVAL = 24 * 3600.0  # seconds between updates of a thumbnail's last use
@@ -73,14 +74,14 @@ class CollectionImage:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The values by which images can be filtered, such as the folder, by name."""
+        """The facts by which images can be filtered, such as {"folder": "beach"}."""
         if self.stored_facts is not None:
             return dict(self.stored_facts)
         if self.truth is None:
             folder, _, _ = self.file.rpartition("/")
             return {"folder": folder} if folder else {}
-        values = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
-        return {name: value for name, value in values.items() if value}
+        facts = {name: getattr(self.truth, name) for name in ("setting", "time", "weather")}
+        return {name: value for name, value in facts.items() if value}
 
     def require_file(self) -> CollectionImage:
         """Returns this image; raises ImageError if its file is not on this machine."""
@@ -97,7 +98,7 @@ class CollectionImage:
         return open_file(self.path, self.file, self.root)
 
     def decode(self) -> Image.Image:
-        """Decodes the image; of a clip, the frame at `moment`, or the first frame if it is None.
+        """Decodes the image, or the frame of a clip at `moment` (the first frame for None).
 
         Raises ImageError if the file cannot be opened or decoded.
         """
@@ -108,7 +109,7 @@ class CollectionImage:
         """Returns the path of the thumbnail, a WebP file in `folder`; writes a missing thumbnail.
 
         The thumbnail's name depends on the file's path and `Stamp`, and does not reveal the path.
-        `pixels`, the image if it is decoded already, is shrunk in place and replaces an existing
+        If `pixels`, the decoded image, is given, it is shrunk in place and replaces an existing
         thumbnail. Raises ImageError if the image cannot be opened or the thumbnail cannot be
         written, and OSError if the file does not exist.
         """
@@ -144,7 +145,7 @@ class Collection:
     left_out: tuple[Refusal, ...] = ()  # folders and files that are left out, with reasons
 
     def file_id(self, image_id: int) -> int:
-        """Maps the id of an image or a frame of a clip to the index of its file in `images`."""
+        """Returns the index in `images` of the file that contains an image or a frame of a clip."""
         return image_id % len(self.images)
 
     def comes_with(self, pack: Path) -> bool:
@@ -153,7 +154,7 @@ class Collection:
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
-        """All captions, each with the id of its image."""
+        """Pairs of each caption and the id of its image."""
         return tuple((text, image.image_id) for image in self.images for text in image.captions)
 
     @cached_property
@@ -211,9 +212,9 @@ def open_images(path: Path, cache: Path, stopped: Event | None = None) -> Collec
 def from_folder(folder: Path) -> Collection:
     """Lists the image files below a folder, in the order of their paths.
 
-    Skips hidden files, hidden folders and links to folders; reports ZIP archives, unreadable
-    folders and links to folders outside in `left_out`. Files are not opened: unreadable files, and
-    links to files outside, are refused later. Raises FileNotFoundError without a folder or image.
+    Skips hidden files, hidden folders and links to folders. `left_out` reports ZIP archives,
+    unreadable folders and links to folders outside `folder`. Files are not opened here: unreadable
+    files are refused later. Raises FileNotFoundError if there is no folder or no image.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}; check the path")
@@ -225,14 +226,14 @@ def from_folder(folder: Path) -> Collection:
         else:
             images.append(CollectionImage(len(images), path, name, root=root))
     if not images:
-        raise FileNotFoundError(f"{folder} holds no images; looked for {_SUPPORTED}")
+        raise FileNotFoundError(f"{folder} holds no images; supported are {_SUPPORTED}")
     return Collection(root.name, root, tuple(images), tuple(left_out))
 
 
 def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
-    """Lists the images of an upload; `files` are the paths in `folder` and the original names.
+    """Lists the images of an upload; `files` are pairs of a path in `folder` and an original name.
 
-    A repeated name is extended by a number. Raises ValueError if no file has an image suffix.
+    A number is added to a repeated name. Raises ValueError if no file has the suffix of an image.
     """
     images, left_out, name_counts = list[CollectionImage](), list[Refusal](), Counter[str]()
     for path, name in files:
@@ -263,31 +264,31 @@ def delete_old_thumbnails(thumbnails: Path) -> None:
 
 
 def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
-    """Yields printable name and path of images and archives; adds refused folders to `left_out`."""
+    """Yields name and path of images and archives; adds refused folders to `left_out`."""
     stack = [str(root)]
 
-    def printable(path: str) -> str:  # relative to `root`; bytes that are not UTF-8 are escaped
+    def name_of(path: str) -> str:  # relative to `root`; escapes bytes that are not UTF-8
         relative = path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
         return os.fsencode(relative).decode("utf-8", "backslashreplace")
 
-    def leave_out(error: OSError) -> None:
-        name = printable(error.filename)[:_MAX_NAME]
-        left_out.append(Refusal(name, str(unreadable(name, error))))
+    def report(error: OSError) -> None:
+        name = name_of(error.filename)[:_MAX_NAME]
+        left_out.append(Refusal(name, str(to_image_error(name, error))))
 
     while stack:
         # one folder at a time: before Python 3.12, `os.walk` calls itself for each level
-        folder, folders, names = next(os.walk(stack.pop(), onerror=leave_out), ("", [], []))
-        for name in (name for name in folders if not name.startswith(".")):
+        folder, subfolders, files = next(os.walk(stack.pop(), onerror=report), ("", [], []))
+        for name in (name for name in subfolders if not name.startswith(".")):
             path = os.path.join(folder, name)  # noqa: PTH118
             real_path = os.path.realpath(path)
             if real_path == path:  # neither a link nor a junction of Windows
                 stack.append(path)
             elif not Path(real_path).is_relative_to(root):
-                left_out.append(Refusal(printable(path), str(outside(printable(path)))))
-        for name in names:
+                left_out.append(Refusal(name_of(path), str(outside_link_error(name_of(path)))))
+        for name in files:
             if not name.startswith(".") and suffix_of(name) in SUFFIXES | {".zip"}:
                 path = os.path.join(folder, name)  # noqa: PTH118
-                yield printable(path), Path(path)
+                yield name_of(path), Path(path)
 
 
 def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
@@ -304,26 +305,26 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
         for draft in folder.glob(f".{target.name}.*"):  # left by a killed process
             shutil.rmtree(draft, ignore_errors=True)
         try:
-            free = shutil.disk_usage(folder).free
+            free_bytes = shutil.disk_usage(folder).free
             with zipfile.ZipFile(archive) as source, replacing_folder(target) as draft:
-                for info in _image_entries(source.infolist(), name, stamp.size, free):
+                for entry in _image_entries(source.infolist(), name, stamp.size, free_bytes):
                     if stopped.is_set():
                         raise StoppedError
-                    source.extract(info, draft)  # writes no links, and nothing outside `draft`
+                    source.extract(entry, draft)  # writes no links, and nothing outside `draft`
         except (*_ARCHIVE_ERRORS, EOFError, RuntimeError, NotImplementedError) as e:
             raise ValueError(
-                f"{name} is damaged, locked or not a ZIP archive; make it again ({reason(e)})"
+                f"{name} is damaged, encrypted or not a ZIP archive ({reason(e)}); make it again"
             ) from e
         except OSError as error:
             advice = "make room in the cache folder, or set POLYVIEW_CACHE to another disk"
             if error.errno == errno.ENAMETOOLONG:
-                advice = "shorten the names in it"
+                advice = "shorten the names of the files in it"
             raise ValueError(f"{name} cannot be unpacked ({reason(error)}); {advice}") from error
     return target
 
 
 def _delete_old_archives(folder: Path) -> None:
-    """Deletes unpacked archives that were last opened more than `_UNUSED_SECONDS` ago."""
+    """Deletes unpacked archives that were not opened in the last `_UNUSED_SECONDS`."""
     for path in folder.iterdir():
         with suppress(OSError):
             if path.is_dir() and time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
@@ -332,30 +333,31 @@ def _delete_old_archives(folder: Path) -> None:
 
 
 def _image_entries(
-    entries: Sequence[zipfile.ZipInfo], name: str, size: int, free: int
+    entries: Sequence[zipfile.ZipInfo], name: str, archive_bytes: int, free_bytes: int
 ) -> list[zipfile.ZipInfo]:
-    """Returns the images in an archive of `size` bytes; raises ValueError beyond the limits."""
+    """Returns the images among an archive's entries; raises ValueError beyond the limits."""
     if len(entries) > MAX_ENTRIES:
-        problem = f"{len(entries):,} entries, more than {MAX_ENTRIES:,}"
-        raise ValueError(f"{name} has {problem}; make several archives")
+        message = f"{name} has {len(entries):,} entries, more than {MAX_ENTRIES:,}"
+        raise ValueError(f"{message}; make several archives")
     images = []
-    for info in entries:
-        is_hidden = any(part.startswith(".") for part in PurePosixPath(info.filename).parts)
-        is_link = stat.S_ISLNK(info.external_attr >> 16)
-        if not (is_hidden or is_link or info.is_dir()) and suffix_of(info.filename) in SUFFIXES:
-            images.append(info)
+    for entry in entries:
+        is_hidden = any(part.startswith(".") for part in PurePosixPath(entry.filename).parts)
+        is_link = stat.S_ISLNK(entry.external_attr >> 16)
+        if not (is_hidden or is_link or entry.is_dir()) and suffix_of(entry.filename) in SUFFIXES:
+            images.append(entry)
     if not images:
-        raise ValueError(f"{name} holds no images; looked for {_SUPPORTED}")
-    total = sum(info.file_size for info in images)
-    packed = min(size, sum(info.compress_size for info in images))  # entries may share bytes
-    if total > max(_SMALL, _MAX_RATIO * packed):
+        raise ValueError(f"{name} holds no images; supported are {_SUPPORTED}")
+    size = sum(entry.file_size for entry in images)
+    # entries may share bytes of the archive
+    packed_size = min(archive_bytes, sum(entry.compress_size for entry in images))
+    if size > max(_ANY_RATIO_BYTES, _MAX_RATIO * packed_size):
         raise ValueError(
-            f"{name} unpacks to {total / 2**20:,.0f} MB, more than {_MAX_RATIO} times the packed "
+            f"{name} unpacks to {size / 2**20:,.0f} MB, more than {_MAX_RATIO} times the packed "
             "size of its images; unpack it, and name the folder"
         )
-    if total + _SPARE > free:
+    if size + _MIN_FREE_BYTES > free_bytes:
         raise ValueError(
-            f"{name} unpacks to {total / 2**30:,.1f} GB, and {free / 2**30:,.1f} GB are free; "
-            "unpack it elsewhere, and name the folder"
+            f"{name} unpacks to {size / 2**30:,.1f} GB, and {free_bytes / 2**30:,.1f} GB are "
+            "free; unpack it elsewhere, and name the folder"
         )
     return images

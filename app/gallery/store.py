@@ -29,7 +29,7 @@ from polyview.app.gallery.video import Moment
 Key = bytes | str
 Vectors = dict[Key, np.ndarray]  # (n, d) by key
 _VERSION = 8  # SQLite files of another version are discarded
-_WAIT = 10.0  # seconds to wait for another process that writes
+_WAIT_SECONDS = 10.0  # time to wait for another process that writes
 # A file that was modified less than 2 seconds before it was read may change again without a new
 # modification time, because some file systems round times to 2 seconds.
 _UNSURE_NS = 2_000_000_000
@@ -58,19 +58,19 @@ class Store:
     """The files of one gallery, and vectors by space and key; safe to use from several threads.
 
     Several processes may use a store at once. If its SQLite file cannot be used, for example on a
-    full disk, this process uses memory instead. A damaged file is replaced. Both are logged as
-    warnings.
+    full disk, this process uses memory instead. A damaged file is replaced. Warnings report both.
 
     Args:
         folder: the folder of the SQLite file, created at first use.
         encoders: identifies the image encoders whose features are saved with the files.
-        decoders: identifies the decoders and rules that refuse files and choose frames of clips.
-            When it changes, clips and refused files are read again, but not still images.
+        decoders: identifies the decoders, and the rules that refuse files and choose frames of
+            clips. If it changes, clips and refused files are read again, but not still images.
     """
 
     def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
         self._path = folder / "gallery.sqlite"
-        self._readers = encoders, f"{encoders} {decoders}"  # of still images, and of all others
+        # values of the column `reader`: for still images; for clips and refused files
+        self._readers = encoders, f"{encoders} {decoders}"
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
 
@@ -87,7 +87,7 @@ class Store:
         return next((content for *_, content in self._contents("sha256", [digest])), None)
 
     def _contents(self, column: str, values: Iterable[bytes]) -> list[tuple]:
-        """Selects path, stamp, time of reading and `Content` of files by values of a column."""
+        """Returns (path, size, mtime_ns, ctime_ns, read_ns, `Content`) by values of a column."""
         fields = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
         rows = self._select(f"{fields} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
         return [
@@ -98,19 +98,19 @@ class Store:
     def load(self, space: str, keys: Iterable[Key]) -> Vectors:
         """Loads the vectors (n, d) float32 of the keys that a space contains."""
         columns = "key, rows, data FROM vectors WHERE space = ? AND key"
-        rows = self._select(columns, keys, _number(space))
+        rows = self._select(columns, keys, _space_id(space))
         return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}
 
     def cached(
-        self, space: str, keys: Iterable[Key], make: Callable[[list[Key]], Iterable[np.ndarray]]
+        self, space: str, keys: Iterable[Key], compute: Callable[[list[Key]], Iterable[np.ndarray]]
     ) -> Vectors:
-        """Returns the vectors (n, d) of all keys; saves missing vectors, which `make` computes."""
-        distinct = list(dict.fromkeys(keys))
-        vectors = self.load(space, distinct)
-        if missing := [key for key in distinct if key not in vectors]:
-            computed = dict(zip(missing, make(missing), strict=True))
-            self.save({space: computed})
-            vectors |= computed
+        """Returns the vectors (n, d) of all keys; computes and saves missing vectors."""
+        unique_keys = list(dict.fromkeys(keys))
+        vectors = self.load(space, unique_keys)
+        if missing_keys := [key for key in unique_keys if key not in vectors]:
+            new_vectors = dict(zip(missing_keys, compute(missing_keys), strict=True))
+            self.save({space: new_vectors})
+            vectors |= new_vectors
         return vectors
 
     def save(
@@ -120,40 +120,41 @@ class Store:
     ) -> None:
         """Saves vectors and files in one transaction; replaces existing entries.
 
-        `vectors` are arrays (n, d) by space and key; `files` are, by path, the stamp, the time of
-        reading in ns since the epoch, and the content.
+        `vectors` are arrays (n, d) by space and key. `files` maps a path to the file's stamp, the
+        time of reading in ns since the epoch, and the content.
         """
-        arrays = [
-            (_number(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
+        vector_rows = [
+            (_space_id(space), key, len(data), np.ascontiguousarray(data, np.float32).data)
             for space, by_key in vectors.items()
             for key, data in by_key.items()
         ]
-        contents = []
+        file_rows = []
         for path, (stamp, read_ns, content) in (files or {}).items():
             reader = self._readers[bool(content.refusal or content.moments)]
             values = content.digest, content.refusal, json.dumps(content.moments)
-            contents.append((os.fsencode(path), reader, *stamp, read_ns, *values))
+            file_rows.append((os.fsencode(path), reader, *stamp, read_ns, *values))
 
         def write(db: sqlite3.Connection) -> None:
-            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", arrays)
-            current = [(path, digest) for path, *_, digest, _, _ in contents]
-            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", current)
-            db.executemany(f"INSERT OR REPLACE INTO files VALUES (?{', ?' * 8})", contents)
+            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", vector_rows)
+            digests = [(path, digest) for path, *_, digest, _, _ in file_rows]
+            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", digests)
+            db.executemany(f"INSERT OR REPLACE INTO files VALUES (?{', ?' * 8})", file_rows)
 
-        if arrays or contents:
+        if vector_rows or file_rows:
             self._run(write, None)
 
-    def prune(self, root: Path, keep: Iterable[str]) -> None:
+    def prune(self, root: Path, existing: Iterable[str]) -> None:
         """Deletes entries of missing files, and vectors of contents that no file has.
 
-        Paths are relative to `root`. Paths in `keep` exist and are not checked.
+        Paths are relative to `root`. Paths in `existing` are not checked.
         """
-        existing = {os.fsencode(path) for path in keep}
+        existing_paths = {os.fsencode(path) for path in existing}
 
         def write(db: sqlite3.Connection) -> None:
             paths = [path for (path,) in db.execute("SELECT DISTINCT path FROM files")]
-            stale = [p for p in paths if p not in existing and not (root / os.fsdecode(p)).exists()]
-            db.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in stale])
+            for path in paths:
+                if path not in existing_paths and not (root / os.fsdecode(path)).exists():
+                    db.execute("DELETE FROM files WHERE path = ?", (path,))
             digest = "substr(key, 1, 32)"  # a key starts with the SHA-256 of a file
             condition = f"NOT {digest} IN (SELECT sha256 FROM files)"
             db.execute(f"DELETE FROM vectors WHERE typeof(key) = 'blob' AND {condition}")
@@ -169,14 +170,14 @@ class Store:
 
     def _select(self, fragment: str, values: Iterable[object], *parameters: object) -> list[tuple]:
         """Selects the rows whose column, named at the end of `fragment`, is among `values`."""
-        distinct = list(dict.fromkeys(values))
-        statement = f"SELECT {fragment} IN ({', '.join('?' * len(distinct))})"
-        return self._run(lambda db: db.execute(statement, [*parameters, *distinct]).fetchall(), [])
+        items = list(dict.fromkeys(values))
+        statement = f"SELECT {fragment} IN ({', '.join('?' * len(items))})"
+        return self._run(lambda db: db.execute(statement, [*parameters, *items]).fetchall(), [])
 
-    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Runs `work` in a transaction of the file or in memory; returns `otherwise` on failure."""
+    def _run(self, work: Callable[[sqlite3.Connection], T], default: T) -> T:
+        """Runs `work` in a transaction of the file or in memory; returns `default` on failure."""
         with self._lock:
-            for _ in range(3):
+            for _ in range(3):  # the file, a new file in its place, memory
                 try:
                     if self._db is None:
                         self._db = _open(self._path)
@@ -184,24 +185,24 @@ class Store:
                         return work(self._db)
                 except (sqlite3.OperationalError, OSError) as error:
                     self.close()
-                    _log.warning("%s cannot be used, results are not stored: %s", self._path, error)
+                    _log.warning("%s cannot be used; results are not stored: %s", self._path, error)
                     self._db = sqlite3.connect(":memory:", check_same_thread=False)
                     self._db.executescript(_SCHEMA)
                 except sqlite3.Error as error:
                     self.close()
-                    _log.warning("%s cannot be read and is made again: %s", self._path, error)
+                    _log.warning("%s cannot be read and is replaced: %s", self._path, error)
                     for suffix in ("", "-wal", "-shm"):
                         Path(f"{self._path}{suffix}").unlink(missing_ok=True)
-            return otherwise
+            return default
 
 
 def _open(path: Path) -> sqlite3.Connection:
     """Opens or creates a SQLite file; raises DatabaseError if it has another version."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=_WAIT_SECONDS, check_same_thread=False)
     try:
         # SQLite fails at once, without waiting, if two processes switch a file to WAL
-        with FileLock(path.with_suffix(".lock"), _WAIT):
+        with FileLock(path.with_suffix(".lock"), _WAIT_SECONDS):
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             [version] = db.execute("PRAGMA user_version").fetchone()
@@ -215,7 +216,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _number(space: str) -> int:
+def _space_id(space: str) -> int:
     """Hashes the name of a space to 56 bits, which take less room in each row."""
     return int.from_bytes(hashlib.sha256(space.encode()).digest()[:7], "big")
 
@@ -225,12 +226,12 @@ def cache_folder() -> Path:
 
     Returns a temporary folder instead if the cache folder cannot be written.
     """
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "polyview"
-    folder = Path(os.environ.get("POLYVIEW_CACHE") or usual).expanduser()
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "polyview"
+    folder = Path(os.environ.get("POLYVIEW_CACHE") or default).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        _log.warning("the cache %s cannot be written, results are not stored: %s", folder, error)
+        _log.warning("%s cannot be written (%s); set POLYVIEW_CACHE", folder, error)
         return Path(tempfile.mkdtemp(prefix="polyview-"))

@@ -28,18 +28,18 @@ from PIL import Image
 
 VIDEOS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm"})
 DECODER = Path(__file__)
-MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
-SECONDS = 900.0  # time limit for decoding a clip, sufficient on a busy machine
+MAX_MEMORY = 1_500 * 2**20  # bytes of address space of the decoder; enforced on Linux only
+MAX_SECONDS = 900.0  # time limit for decoding a clip, sufficient on a busy machine
 MIN_FRAMES, MAX_FRAMES = 8, 64  # limits on the frames chosen from a clip, one for each second
 HEADER = struct.Struct("<dIII")
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mjpeg", "prores", "h263", "mpeg2video")
 MAX_PIXELS = 36_000_000  # pixels of a frame; 8192 x 4320 is less
-ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames are decoded
-_LEAST_PIXELS = 50_000  # minimum number of pixels that a frame counts as
+MAX_ALL_PIXELS = 8_000_000_000  # pixels of all frames; above this, only key frames are decoded
+_MIN_PIXELS = 50_000  # a smaller frame takes as long to decode as one of this many pixels
 _SIDE = 1024  # longer side of the written frames
 _MAX_ASPECT = 4  # larger pixel aspect ratios, and their inverses, are ignored
-_CPU_SECONDS = 120  # CPU time of the decoder
-_processes = threading.Semaphore(2)  # decoders that run at the same time
+_MAX_CPU_SECONDS = 120  # CPU time of the decoder
+_slots = threading.Semaphore(2)  # decoders that may run at the same time
 
 T = TypeVar("T")
 
@@ -56,10 +56,10 @@ class Moment(NamedTuple):
 
 
 def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
-    """Returns the times in seconds of the frames that represent a clip: the middles of its slots.
+    """Returns the times of the frames that represent a clip; times and `length` are in seconds.
 
-    The slots are equal, one for each second of `length`, at least `MIN_FRAMES` (for sets,
-    `frames_per_set`) and at most `MAX_FRAMES`.
+    The clip is divided into equal slots, and a frame is chosen at the middle of each. There is one
+    slot for each second, at least `MIN_FRAMES` (for sets, `frames_per_set`), at most `MAX_FRAMES`.
 
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
@@ -74,20 +74,20 @@ def sample(
 ) -> Iterator[tuple[Moment, T]]:
     """Yields the frame that a clip shows at each of `times`, with this time as its moment.
 
-    A frame shown at several times is yielded once; for sets (`frames_per_set` > 1), at each time.
-    `frames` are in time order, `times` in seconds and ascending, see `frame_times`.
+    A frame that is shown at several times is yielded once, or for sets (`frames_per_set` > 1) once
+    for each time. `frames` are in time order. `times` are ascending, in seconds.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]
     [(0.25, 'a'), (0.75, 'a'), (1.25, 'b'), (1.75, 'c')]
     """
-    pending, end = list(times), [(Moment(math.inf, 0), None)]
-    for (moment, frame), (following, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
-        slots = [time for time in pending if time < following.seconds]  # times that show `frame`
-        del pending[: len(slots)]
-        for time in slots if frames_per_set > 1 else slots[:1]:
+    times_left, end = list(times), [(Moment(math.inf, 0), None)]
+    for (moment, frame), (next_moment, _) in pairwise(chain[tuple[Moment, Any]](frames, end)):
+        times_shown = [time for time in times_left if time < next_moment.seconds]
+        del times_left[: len(times_shown)]
+        for time in times_shown if frames_per_set > 1 else times_shown[:1]:
             yield Moment(time, moment.frame), frame
-        if not pending:
+        if not times_left:
             return
 
 
@@ -100,23 +100,23 @@ def read_video(
     `sample`. `file` must have a descriptor. Raises VideoError if the file cannot be decoded.
     """
     file.seek(0)
-    kind = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
+    container = "matroska" if file.read(4) == b"\x1aE\xdf\xa3" else "mov"
     os.lseek(file.fileno(), 0, os.SEEK_SET)
-    command = [sys.executable, "-I", str(DECODER), kind, str(MEMORY), str(frames_per_set)]
+    command = [sys.executable, "-I", str(DECODER), container, str(MAX_MEMORY), str(frames_per_set)]
     command += [] if seconds is None else [repr(seconds)]
     pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
-    with _processes, subprocess.Popen(command, stdin=file, stdout=pipe, stderr=devnull) as process:
-        timer = threading.Timer(SECONDS, process.kill)
+    with _slots, subprocess.Popen(command, stdin=file, stdout=pipe, stderr=devnull) as process:
+        timer = threading.Timer(MAX_SECONDS, process.kill)
         timer.daemon = True
         timer.start()
         assert process.stdout is not None
         try:
             for _ in range(MAX_FRAMES + 1):
-                head = process.stdout.read(HEADER.size)
-                if len(head) < HEADER.size:
+                header = process.stdout.read(HEADER.size)
+                if len(header) < HEADER.size:
                     break
-                time, number, width, height = HEADER.unpack(head)
-                if not width:
+                time, number, width, height = HEADER.unpack(header)
+                if not width:  # the end of the stream; `height` is the length of a message
                     if message := process.stdout.read(min(height, 1000)).decode(errors="replace"):
                         raise VideoError(message)
                     return
@@ -135,21 +135,21 @@ def read_video(
 
 
 def main(argv: list[str]) -> None:
-    """Writes the frames of the video on standard input; see the top of the module."""
+    """Decodes the video on standard input and writes its frames; see the top of the module."""
     import av  # only in this process
 
-    kind, memory, frames_per_set = argv[0], int(argv[1]), int(argv[2])
+    container_format, memory, frames_per_set = argv[0], int(argv[1]), int(argv[2])
     with suppress(ImportError, ValueError, OSError):  # Windows has no such limits
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (_MAX_CPU_SECONDS, _MAX_CPU_SECONDS + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     out, message = sys.stdout.buffer, "has no frame that can be decoded; save it again as MP4"
     try:
         with (
             open(0, "rb", closefd=False) as file,
-            av.open(file, "r", format=kind, io_open=_refuse) as container,
+            av.open(file, "r", format=container_format, io_open=_refuse_file) as container,
         ):
             clip = Clip(container)
             for moment, frame in clip.select(frames_per_set, *map(float, argv[3:])):
@@ -168,12 +168,13 @@ def main(argv: list[str]) -> None:
     out.flush()
 
 
-def _refuse(*_: object) -> None:
+def _refuse_file(*_: object) -> None:
+    """Refuses a file that the video refers to; PyAV calls this function to open the file."""
     raise VideoError("refers to other files, which are not opened; save it again as MP4")
 
 
 class Clip:
-    """The first video stream of an open container."""
+    """The first video stream of an open container; raises VideoError if it cannot be used."""
 
     def __init__(self, container: Any) -> None:
         import av
@@ -198,8 +199,9 @@ class Clip:
         duration = float((stream.duration or 0) * self._time_base)
         duration = duration or (container.duration or 0) / av.time_base
         self._duration = duration or self._last_packet_time()
-        pixels = max(context.width * context.height, _LEAST_PIXELS)
-        self._decode_all = max(stream.frames, self._duration * self._rate) * pixels <= ALL_PIXELS
+        frame_count = max(stream.frames, self._duration * self._rate)
+        pixels = frame_count * max(context.width * context.height, _MIN_PIXELS)
+        self._decode_all = pixels <= MAX_ALL_PIXELS
 
     def select(
         self, frames_per_set: int, seconds: float | None = None
@@ -228,7 +230,7 @@ class Clip:
         return image.rotate(90 * round(frame.rotation / 90), expand=True)
 
     def _frames_from(self, seconds: float) -> Iterator[tuple[Moment, Any]]:
-        """Yields the frames after the last key frame before `seconds`; skips damaged packets."""
+        """Yields the frames from the last key frame before `seconds` on; skips damaged packets."""
         with suppress(self._errors):  # on failure, decoding continues at the current position
             self._container.seek(self._start + int(seconds / self._time_base), stream=self._stream)
         packets, number = self._container.demux(self._stream), -1
@@ -237,7 +239,7 @@ class Clip:
                 frames = next(packets).decode()
             except StopIteration:
                 return
-            except MemoryError:
+            except MemoryError:  # PyAV's error is also one of `_errors`
                 raise
             except self._errors:
                 continue
@@ -249,7 +251,7 @@ class Clip:
                 yield Moment(time, number), frame
 
     def _last_packet_time(self) -> float:
-        """Returns the time of the last packet in seconds, for files that state no duration."""
+        """Returns the time in seconds of the last packet, for files that state no duration."""
         last_pts = 0
         with suppress(self._errors):
             for packet in self._container.demux(self._stream):

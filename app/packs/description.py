@@ -23,20 +23,19 @@ from polyview.export.hub.client import cached_commit
 from polyview.export.pack.schema import PackInfo
 from polyview.export.pack.validation import read_json
 
-_LISTED = 1000  # maximum number of files listed
+_MAX_LISTED = 1000  # maximum number of files listed
 _MAX_BYTES = 2**20  # maximum size of a result file
-_SOURCE = ("split", "command", "hardware", "seed")  # fields that say how metrics were measured
-_SAMPLE = 48  # images compared with the training images of a pack
-_UNFAMILIAR = 0.5  # share of unlike images above which a pack does not suit a collection
+_SOURCE_FIELDS = ("split", "command", "hardware", "seed")  # how metrics were measured
+_SAMPLE_SIZE = 48  # images compared with the domain of a pack
+_MAX_UNLIKE_SHARE = 0.5  # share of unlike images above which a pack does not suit a collection
 
 # for each measure: key, title, group, decimal digits, best value (highest, lowest), meaning
-_COLUMNS: list[dict[str, Any]] = json.loads(
-    Path(__file__).with_name("measures.json").read_text("utf-8")
-)
+_MEASURES = Path(__file__).with_name("measures.json")
+_COLUMNS: list[dict[str, Any]] = json.loads(_MEASURES.read_text("utf-8"))
 
 
 def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
-    """Returns the content of `/info` as JSON values; `collection` is the key of the images."""
+    """Returns the fields of `answers.Info`; `collection` is the key of the images."""
     info, encoder = retriever.info, retriever.info.image_encoder
     origin = cached_commit(info.folder.resolve())
     return {
@@ -68,7 +67,7 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
 
 
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
-    """Describes a method: paper, sizes, metrics, and how close its export is to the checkpoint."""
+    """Returns a method's paper, sizes and metrics, and the parity of its export."""
     info, gallery = retriever.info, retriever.index.images[name]
     entry, method = info.methods[name], retriever.methods[name]
     views, dim = gallery.shape or (None, None)
@@ -100,26 +99,27 @@ def describe_gallery(retriever: Retriever) -> dict[str, Any]:
         "state": index.progress.stage,
         "progress": str(index.progress),
         "refused_count": len(index.refused),
-        "refused": [asdict(refusal) for refusal in index.refused[:_LISTED]],
+        "refused": [asdict(refusal) for refusal in index.refused[:_MAX_LISTED]],
         "copies_count": len(index.copies),
-        "copies": [asdict(copy) for copy in index.copies[:_LISTED]],
+        "copies": [asdict(copy) for copy in index.copies[:_MAX_LISTED]],
     }
 
 
 def results(retriever: Retriever) -> dict[str, Any]:
-    """Returns all recorded numbers of a pack, and in `problems` a message per unreadable file."""
+    """Returns all recorded results of a pack; `problems` has a message for each unreadable file."""
     info, problems = retriever.info, list[str]()
 
-    def read(path: Path) -> dict[str, Any] | None:
+    def read(path: Path) -> dict[str, Any] | None:  # None if the file is missing or unreadable
         try:
             return dict(read_json(path, _MAX_BYTES)) if path.is_file() else None
-        except (ValueError, TypeError, OSError) as error:  # hides the path from visitors
-            problems.append(f"{str(error).replace(str(path), path.name)}; it is not shown")
+        except (ValueError, TypeError, OSError) as error:
+            message = str(error).replace(str(path), path.name)  # hides the path from visitors
+            problems.append(f"{message}; it is not shown")
             return None
 
     parent, name = info.folder.parent, info.folder.name
     speed = read(parent / f"{name}.speed.json")
-    methods = {key: _method(retriever, key, speed or {}) for key in retriever.methods}
+    methods = {key: _method_results(retriever, key, speed or {}) for key in retriever.methods}
     used_keys = set().union(*(method["values"] for method in methods.values()))
     tables = map(read, sorted((parent / "ablations" / name).glob("*.json")))
     return {
@@ -128,36 +128,37 @@ def results(retriever: Retriever) -> dict[str, Any]:
         "columns": [column for column in _COLUMNS if column["key"] in used_keys],
         "methods": methods,
         "speed": speed,
-        "curves": [curve for key in info.methods if (curve := _curve(info, key))],
+        "curves": [curve for key in info.methods if (curve := _training_curve(info, key))],
         "ablations": [table for table in tables if table],
         "problems": problems,
     }
 
 
-def _method(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
+def _method_results(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
     """Returns title and paper of a method, its values by column, and how they were measured."""
-    about = describe_method(retriever, name)
-    metrics = about["metrics"] or {}
-    calibration = about["calibration"] or {}
+    info = describe_method(retriever, name)
+    metrics = info["metrics"] or {}
+    calibration = info["calibration"] or {}
     values: dict[str, Any] = {
         **metrics.get("values", {}),
+        # shares of refused queries are shown in percent
         **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},
         "query_ms": speed.get("median", {}).get(name),
-        "megabytes": (about["head_bytes"] + about["text_encoder_bytes"]) / 1e6,
-        "parameters": about["head_parameters"],
-        "view_numbers": about["views"] and about["views"] * about["dim"],
+        "megabytes": (info["head_bytes"] + info["text_encoder_bytes"]) / 1e6,
+        "parameters": info["head_parameters"],
+        "view_numbers": info["views"] and info["views"] * info["dim"],
     }
     keys = [column["key"] for column in _COLUMNS if values.get(column["key"]) is not None]
     return {
-        "title": about["title"],
-        "paper": about["paper"],
+        "title": info["title"],
+        "paper": info["paper"],
         "values": {key: values[key] for key in keys},
-        "measured": {key: metrics[key] for key in _SOURCE} if metrics else None,
+        "measured": {key: metrics[key] for key in _SOURCE_FIELDS} if metrics else None,
     }
 
 
-def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
-    """Reads loss and validation rsum as pairs (epoch, value); None without a readable log."""
+def _training_curve(info: PackInfo, name: str) -> dict[str, Any] | None:
+    """Reads loss and validation rsum as pairs (epoch, value); returns None without a usable log."""
     path = info.folder / "training" / name / "log.csv"
     series: dict[str, list[tuple[int, float]]] = {"loss": [], "rsum": [], "seconds": []}
     try:
@@ -179,15 +180,15 @@ def _curve(info: PackInfo, name: str) -> dict[str, Any] | None:
 class Mismatch:
     """The reason why a pack does not suit a collection, and a bundled pack that does."""
 
-    sentence: str
-    better: str
+    sentence: str  # the reason, shown to users
+    better: str  # the name of the bundled pack
 
 
 def mismatch(retriever: Retriever) -> Mismatch | None:
     """Returns the reason why a pack does not suit a collection; None if no reason is known.
 
-    Compares a few images with the pack's training images (`export.pack.calibration`). The domain of
-    the pack for photographs includes rendered scenes, which are recognised by their ground truth.
+    Compares a few images with the pack's `Domain` (`export/pack/calibration.py`). The domain of the
+    pack for photographs includes rendered scenes, so these are recognised by their ground truth.
     """
     info, index, domain = retriever.info, retriever.index, retriever.info.domain
     if retriever.collection.comes_with(info.folder):
@@ -199,14 +200,14 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     if domain is None or not names:
         return None
     ids = retriever.index.images[names[0]].ids()
-    if len(ids) < _SAMPLE and not index.images_done.is_set():
+    if len(ids) < _SAMPLE_SIZE and not index.images_done.is_set():
         return None
-    sample = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE].tolist()
+    sample = ids[:: max(1, len(ids) // _SAMPLE_SIZE)][:_SAMPLE_SIZE].tolist()
     features = [*index.features(sample, names[0], cached_only=True).values()]
     if not features:
         return None
     distances = domain.distances(torch.stack(features).numpy())
-    if (distances > domain.limit).mean() <= _UNFAMILIAR:
+    if (distances > domain.limit).mean() <= _MAX_UNLIKE_SHARE:
         return None
     content = "drawn scenes of emoji" if info.name == SCENES else "images unlike these"
     sentence = f"{info.title} was trained on {content}; its results here are unreliable."

@@ -33,9 +33,8 @@ _MAX_MESSAGE = 1000  # characters of a message
 _ABSOLUTE_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
 
 # published weights of CLIP and SigLIP by their names for `--pack`; the file explains the fields
-PRESETS: dict[str, dict[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("presets.toml").read_text("utf-8")
-)
+_PRESETS_FILE = Path(__file__).with_name("presets.toml")
+PRESETS: dict[str, dict[str, Any]] = tomllib.loads(_PRESETS_FILE.read_text("utf-8"))
 
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
@@ -48,19 +47,20 @@ def converted_folder(cache: Path, kind: str, address: str) -> Path:
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
     """Returns the folder of a converted preset or address; None if it is not converted yet."""
     with suppress(ValueError, OSError):
-        return load_info(converted_folder(cache, kind, _repository(address)), verify=False).folder
+        return load_info(converted_folder(cache, kind, _hub_id(address)), verify=False).folder
     return None
 
 
-def _repository(address: str) -> str:
-    """Returns the Hub id of a preset; other addresses stay unchanged."""
+def _hub_id(address: str) -> str:
+    """Returns the Hub id of a preset; returns any other address unchanged."""
     return PRESETS[address]["published"] if address in PRESETS else address
 
 
 def pack_folder(pack: str, cache: Path) -> Path:
-    """Returns the folder of a pack by name; fetches presets and Hub ids `owner/name[@revision]`.
+    """Returns the folder of a pack, given as a name, folder or Hub id `owner/name[@revision]`.
 
-    Raises FileNotFoundError for an unknown name, and ValueError if the pack cannot be fetched.
+    Fetches Hub ids and presets that are not on this machine. Raises FileNotFoundError for an
+    unknown name, and ValueError if the pack cannot be fetched.
     """
     if folder := bundled_pack(pack):
         return folder
@@ -69,7 +69,7 @@ def pack_folder(pack: str, cache: Path) -> Path:
             return resolve(pack)
         except FileNotFoundError as error:
             names = ", ".join([*bundled_packs(), *PRESETS])
-            raise FileNotFoundError(f"{error}; or one of {names}") from error
+            raise FileNotFoundError(f"{error}; or name one of {names}") from error
     if folder := converted_pack(cache, CLIP, pack):
         return folder
     title = PRESETS[pack]["title"]
@@ -82,8 +82,8 @@ def pack_folder(pack: str, cache: Path) -> Path:
         ) from error
     repo, size = offer.repo, offer.repo.missing_bytes
     source = f"{title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
-    terms = f"licence {repo.licence or 'not stated'}; {PRESETS[pack]['time']}"
-    print(f"polyview: fetching {source}, {terms}", file=sys.stderr, flush=True)
+    details = f"licence {repo.licence or 'not stated'}; {PRESETS[pack]['time']}"
+    print(f"polyview: fetching {source}, {details}", file=sys.stderr, flush=True)
     with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.5) as bar:
 
         def report(done: int, total: int, step: str) -> None:
@@ -95,7 +95,7 @@ def pack_folder(pack: str, cache: Path) -> Path:
 
 
 class Job(BaseModel):
-    """The download of a pack; any client that knows the key may cancel it."""
+    """The state of a download; any client that knows the key may cancel the download."""
 
     job: str  # the key of the download
     state: str  # "running", "ready", "cancelled" or "failed"
@@ -116,7 +116,7 @@ class Job(BaseModel):
 class Downloads:
     """Finds packs by their addresses, and downloads one pack at a time.
 
-    `add_pack` makes the pack in a folder available and returns its key; `message_of` returns the
+    `add_pack` makes the pack in a folder available and returns its key. `message_of` returns the
     message of an error. Raises ValueError if an entry of `settings.allow_packs` is not a Hub id.
     """
 
@@ -138,38 +138,37 @@ class Downloads:
         self._thread, self._cancelled = threading.Thread(), threading.Event()
 
     @property
-    def accepts(self) -> str:
+    def allowed_addresses(self) -> str:
         """The addresses of packs that may be loaded, as a phrase for messages."""
         if self._private:
             return "a Hub id such as owner/name or a folder on this machine"
         return f"one of {', '.join([*bundled_packs(), *self._allowed])}"
 
-    def look(self, address: str, kind: str) -> Offer | Path:
-        """Returns the files that a download would fetch, or the pack's folder if it exists.
+    def find(self, address: str, kind: str) -> Offer | Path:
+        """Returns the folder of a pack on this machine, or the files that a download would fetch.
 
-        `kind` is "pack" (the address is a bundled name, a Hub id or a folder; in a public app a
-        bundled name or an allowed Hub id) or "clip" (published weights, see `find_offer`).
-        The address may also be a preset's name. Raises `Refusal` or ValueError if the address is
-        not allowed or not valid, or the Hub refuses, and UnreachableError without a connection.
+        `kind` "pack" accepts bundled names, Hub ids and folders; a public app accepts only bundled
+        names and allowed Hub ids. `kind` "clip" accepts published weights, see `find_offer`.
+        Both accept names of presets. Raises `Refusal` or ValueError if the address is not allowed
+        or not valid, or the Hub refuses, and UnreachableError without a connection.
         """
-        private, kind = self._private, CLIP if address in PRESETS else kind
-        if kind != PACK and not private:  # conversion takes minutes and much memory
+        kind, is_private = CLIP if address in PRESETS else kind, self._private
+        if kind != PACK and not is_private:  # conversion takes minutes and much memory
             raise Refusal(
                 403,
                 "a public app does not convert published weights; convert them in a private app or "
                 "with --pack, and name the pack",
             )
-        folder = bundled_pack(address) or (Path(address) if private and address else None)
+        folder = bundled_pack(address) or (Path(address) if is_private and address else None)
         if kind != PACK:
             folder = converted_pack(self._cache, kind, address)
         if folder is not None and folder.is_dir():
             return folder
-        if kind == PACK and not (is_hub_id(address) and (private or address in self._allowed)):
-            raise ValueError(
-                f'"{address[:200]}" is not a pack that may be loaded here; name {self.accepts}'
-            )
+        if kind == PACK and not (is_hub_id(address) and (is_private or address in self._allowed)):
+            message = f'"{address[:200]}" is not a pack that may be loaded here'
+            raise ValueError(f"{message}; name {self.allowed_addresses}")
         try:  # a public app does not use the owner's token
-            offer = find_offer(kind, _repository(address), None if private else False)
+            offer = find_offer(kind, _hub_id(address), None if is_private else False)
         except UnreachableError as error:
             if kind == PACK:
                 return find_cached(address, error)
@@ -182,8 +181,8 @@ class Downloads:
         return offer
 
     def start(self, address: str, kind: str) -> Job:
-        """Starts a download; raises the errors of `look`, and `Refusal` while another one runs."""
-        source = self.look(address, kind)
+        """Starts a download; raises the errors of `find`, and `Refusal` while another one runs."""
+        source = self.find(address, kind)
         with self._lock:
             if self._thread.is_alive():
                 message = "another download is running; try again when it has finished"
@@ -203,7 +202,7 @@ class Downloads:
         return job
 
     def get(self, key: str) -> Job:
-        """Returns a download by its key; raises `Refusal` if the key is not known."""
+        """Returns the state of a download by key; raises `Refusal` if the key is not known."""
         if job := self._jobs.get(key):
             return job
         raise Refusal(410, "this download is no longer known; fetch the pack again")
@@ -217,7 +216,7 @@ class Downloads:
         return job
 
     def _fetch(self, job: Job, offer: Offer, cancelled: threading.Event) -> None:
-        """Downloads an offer, and updates the job."""
+        """Downloads the files of an offer, and updates the job."""
 
         def report(done: int, total: int, step: str) -> None:
             job.done, job.total, job.doing = done, total, step
@@ -232,7 +231,7 @@ class Downloads:
             job.state, job.error = "failed", self._message_of(error)
 
 
-def remove_paths(sentence: str) -> str:
+def remove_paths(message: str) -> str:
     """Shortens absolute paths in a message to file names, and the message to 1,000 characters.
 
     >>> remove_paths('/home/me/hub/pack.json has 2 bytes; see http://host/owner/name')
@@ -241,6 +240,6 @@ def remove_paths(sentence: str) -> str:
     roots = (Path(constants.HF_HUB_CACHE), Path(tempfile.gettempdir()), Path.home(), Path.cwd())
     paths = {str(path) for root in roots for path in (root, root.resolve())}
     for root in sorted(paths, key=len, reverse=True):  # folders may contain spaces and each other
-        sentence = sentence.replace(f"{root}/", "/")
-    sentence = _ABSOLUTE_PATH.sub(r"\1", sentence)
-    return sentence if len(sentence) <= _MAX_MESSAGE else f"{sentence[:_MAX_MESSAGE]} …"
+        message = message.replace(f"{root}/", "/")
+    message = _ABSOLUTE_PATH.sub(r"\1", message)
+    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"

@@ -1,8 +1,8 @@
 """The open packs and collections, which requests name by key.
 
-A `Retriever` searches a collection with a pack. Packs on this machine are opened by the first
-request for them. Folders are closed when too many are open, uploads also when they are unused or
-too large. Requests for closed folders and uploads are refused with status 410.
+A `Retriever` searches a collection with a pack. The first request for a pack on this machine opens
+it. Folders are closed if too many are open. Uploads are also closed if they are unused or too
+large. Requests for closed folders and uploads are refused with status 410.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from polyview.app.gallery.images import unreadable
+from polyview.app.gallery.images import to_image_error
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
@@ -35,7 +35,7 @@ MAX_FOLDERS = 8  # open folders and archives
 MAX_RETRIEVERS = 6  # retrievers over collections other than uploads
 _OPENING_SECONDS = 2.0  # time that a request waits until a folder or archive is open
 _STOP_SECONDS = 1.0  # time that a request waits until reading stops
-_EXIT_SECONDS = 10.0  # seconds to wait at exit until reading stops
+_EXIT_SECONDS = 10.0  # time to wait at exit until reading stops
 
 
 class _Opening(NamedTuple):
@@ -67,7 +67,7 @@ class AppState:
         self.runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
-        self._openings: dict[str, _Opening] = {}  # unfinished, or failed and not reported yet
+        self._openings: dict[str, _Opening] = {}  # running ones, and failures to report
         self._galleries: Callable[[Runtime], Any] | None = None  # makes the galleries in Qdrant
         self._start_key = ""  # the key of --gallery; empty without it
         self.uploads = Uploads()
@@ -80,8 +80,7 @@ class AppState:
             self._collections["qdrant"], self._galleries = open_points(Points(settings.gallery))
         elif settings.gallery is not None:
             self._start_key, opening = self._open(settings.gallery)
-            wait([opening.images])
-            self._check_opening(self._start_key)
+            opening.images.result()  # waits; raises the error of a failure
         runtime = self._runtime(self.first_pack)  # held until its retriever is made
         if self._start_key:
             runtime.require_images()
@@ -89,19 +88,19 @@ class AppState:
         self.first = self._retrievers[self._first_keys] = self._make(*self._first_keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """Returns the retriever of two keys, see `resolve`; makes it and starts reading if needed.
+        """Returns or makes the retriever for two keys, see `resolve`; a new one reads its images.
 
         Raises `Refusal` or ValueError if the pack or collection is not open, or they do not match.
         """
         keys = pack, collection = self.resolve(pack, collection)
         with self._lock:
             if collection in self.uploads:
-                self.uploads.use(collection)
+                self.uploads.renew(collection)
             if retriever := self._retrievers.get(keys):
                 self._retrievers.move_to_end(keys)
                 return retriever
         with self._loading:
-            if retriever := self._retrievers.get(keys):
+            if retriever := self._retrievers.get(keys):  # made by another request
                 return retriever
             retriever = self._make(pack, collection)
             retriever.index.start()
@@ -116,14 +115,14 @@ class AppState:
     def resolve(self, pack: str, collection: str) -> tuple[str, str]:
         """Replaces empty keys of a pack and a collection by the defaults.
 
-        A pack's own images are searched with that pack; folders and uploads, except --gallery of a
-        public app, with the bundled pack for photographs if the first pack does not suit them. The
-        default collection is --gallery, or else the pack's own images.
+        A pack's own images are searched with that pack. Folders and uploads are searched with the
+        bundled pack for photographs if the first pack does not suit them; this does not apply to
+        the folders of a public app. The default collection is --gallery, or the pack's own images.
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
-            is_owned = collection in self._collections and not self.private
-            if collection.startswith(("folder-", "upload-")) and not is_owned:
+            is_public_folder = collection in self._collections and not self.private
+            if collection.startswith(("folder-", "upload-")) and not is_public_folder:
                 pack = PHOTOGRAPHS if info.name == SCENES or info.has_regions else pack
             elif collection and collection in self.packs():
                 pack = collection
@@ -131,10 +130,12 @@ class AppState:
 
     def peers(self, retriever: Retriever) -> dict[str, Retriever]:
         """Returns the retrievers of other open packs over the same images, by key of the pack."""
-        images = retriever.collection
         with self._lock:
-            items = self._retrievers.items()
-            return {p: r for (p, _), r in items if r.collection is images and r is not retriever}
+            return {
+                pack: other
+                for (pack, _), other in self._retrievers.items()
+                if other.collection is retriever.collection and other is not retriever
+            }
 
     def packs(self) -> dict[str, PackInfo]:
         """Returns the packs that this app may use, by key; a public app uses no cached packs."""
@@ -168,9 +169,9 @@ class AppState:
         return self.private or collection not in self._collections
 
     def open_collection(self, place: str) -> str:
-        """Starts opening a folder or ZIP archive on this machine; returns its key.
+        """Starts opening a folder or ZIP archive on this machine; returns the collection's key.
 
-        Raises `Refusal` if the app is public, and the error of a failure in the first 2 seconds.
+        Raises `Refusal` if the app is public, and the error if opening fails within 2 seconds.
         """
         self.require_owner("only the app's owner chooses images, with --gallery")
         if not place.strip():
@@ -178,13 +179,13 @@ class AppState:
         try:
             key, opening = self._open(Path(place).expanduser())
         except (OSError, RuntimeError) as error:
-            raise unreadable(f'"{place[:200]}"', error) from error
+            raise to_image_error(f'"{place[:200]}"', error) from error
         wait([opening.images], _OPENING_SECONDS)
         self._check_opening(key)
         return key
 
     def _open(self, path: Path) -> tuple[str, _Opening]:
-        """Starts opening a folder or archive, unless it is being opened already."""
+        """Returns the key of a folder or archive; starts opening it unless it is being opened."""
         key = f"folder-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
         with self._lock:
             opening = self._openings.get(key)
@@ -192,16 +193,16 @@ class AppState:
                 opening = self._openings[key] = _Opening(Future(), threading.Event())
                 for oldest in list(self._openings)[:-MAX_FOLDERS]:
                     self._openings.pop(oldest).stopped.set()
-                threading.Thread(target=self._fill, args=(key, path, opening), daemon=True).start()
+                threading.Thread(target=self._load, args=(key, path, opening), daemon=True).start()
         return key, opening
 
-    def _fill(self, key: str, path: Path, opening: _Opening) -> None:
-        """Opens a folder or archive; then closes an earlier collection from the same path."""
+    def _load(self, key: str, path: Path, opening: _Opening) -> None:
+        """Opens a folder or archive in a thread; sets the result or the error of `opening`."""
         future, stopped = opening
         try:
             images = open_images(path, self.cache, stopped)
             with self._lock:
-                self._close(key)  # the files may have changed
+                self._close(key)  # opened before; its files may have changed
                 self._collections[key] = images
                 for oldest in [k for k in self._collections if k != self._start_key][:-MAX_FOLDERS]:
                     self._close(oldest)
@@ -212,10 +213,10 @@ class AppState:
             elif isinstance(error, ValueError | FileNotFoundError):
                 future.set_exception(error)
             else:
-                future.set_exception(unreadable(f'"{str(path)[:200]}"', error))
+                future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
     def _check_opening(self, key: str) -> bool:
-        """Returns False while a collection is being opened; raises the error of a failure, once."""
+        """Returns False while opening a collection; raises the error of a failed opening once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
@@ -226,12 +227,12 @@ class AppState:
         return True
 
     def pending_stage(self, collection: str) -> tuple[str, int] | None:
-        """Returns stage and number of files of a collection that is not being read yet, or None."""
+        """Returns stage and file count of a collection that is not being read yet, else None."""
         if not self._check_opening(collection):
             return "opening", 0
         if not collection.startswith("upload-"):
             return None
-        upload = self.uploads.use(collection)
+        upload = self.uploads.renew(collection)
         return None if upload.images else ("uploading", len(upload.files))
 
     def stop_opening(self, key: str) -> None:
@@ -243,7 +244,7 @@ class AppState:
         """Creates an upload and returns its key; raises `Refusal` if there are too many."""
         with self._lock:
             self.sweep(making_room=True)
-            return self.uploads.begin()
+            return self.uploads.create()
 
     def start_upload(self, key: str, pack: str) -> Retriever:
         """Starts or resumes reading the files uploaded so far; starts again after a failure.
@@ -251,7 +252,7 @@ class AppState:
         Raises `Refusal` if the upload no longer exists or an earlier start is still reading a file,
         and ValueError if no file is an image.
         """
-        upload = self.uploads.use(key)
+        upload = self.uploads.renew(key)
         images = from_uploads(upload.folder, list(upload.files))
         indexes = self._indexes(key)
         if images != upload.images or any(i.progress.stage == "failed" for i in indexes):
@@ -273,7 +274,7 @@ class AppState:
     def resume(self, pack: str, collection: str) -> Retriever:
         """Resumes reading a collection and returns its retriever.
 
-        Raises `Refusal` if the last step before the stop runs for more than another second.
+        Raises `Refusal` if reading was stopped and its last step does not end within a second.
         """
         retriever = self.retriever(pack, collection)
         retriever.index.start()
@@ -282,9 +283,9 @@ class AppState:
         return retriever
 
     def sweep(self, making_room: bool = False) -> None:
-        """Deletes the uploads of `Uploads.unused`."""
+        """Deletes expired uploads, see `Uploads.expired_keys`."""
         with self._lock:
-            for key in self.uploads.unused(making_room):
+            for key in self.uploads.expired_keys(making_room):
                 self._close(key)
 
     def close(self) -> None:
@@ -331,7 +332,7 @@ class AppState:
             self._retrievers.pop(keys).index.stop()
 
     def _make(self, pack: str, collection: str) -> Retriever:
-        """Makes a retriever, without starting to read."""
+        """Makes the retriever of a pack and a collection, without starting to read images."""
         images = self._images(collection)
         if collection in self._collections and pack not in self._folders:
             # otherwise visitors could start every bundled pack reading all of the owner's images
@@ -355,7 +356,7 @@ class AppState:
         if collection.startswith("folder-"):
             raise Refusal(410, "this collection is no longer open; open the folder again")
         if collection.startswith("upload-"):
-            if (images := self.uploads.use(collection).images) is None:
+            if (images := self.uploads.renew(collection).images) is None:
                 raise ValueError("this upload is not read yet; start reading it first")
             return images
         info = self.packs().get(collection)
@@ -366,8 +367,8 @@ class AppState:
         return peers[0].collection if peers else from_pack(info.folder)
 
     def _info(self, pack: str) -> PackInfo:
-        """Returns a pack's description; raises `Refusal` for an unknown key."""
-        if runtime := self.runtimes.get(pack):  # saves reading the pack.json of every pack
+        """Returns the `PackInfo` of a pack; raises `Refusal` for an unknown key."""
+        if runtime := self.runtimes.get(pack):  # avoids reading the pack.json of every pack
             return runtime.info
         if info := self.packs().get(pack):
             return info

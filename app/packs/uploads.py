@@ -15,11 +15,11 @@ from polyview.app.gallery.scan import Collection
 from polyview.app.refusal import Refusal
 
 MAX_FILES = 1000  # files of an upload
-ALL_BYTES, ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads together
-SPARE_BYTES = 500_000_000  # bytes that must stay free on the disk
+MAX_ALL_BYTES, MAX_ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads together
+MIN_FREE_BYTES = 500_000_000  # bytes that must stay free on the disk
 MAX_UPLOADS = 16
-UPLOAD_SECONDS = 2 * 3600.0  # seconds until an unused upload is deleted
-YOUNG_SECONDS = 600.0  # seconds if there are `MAX_UPLOADS` and another upload begins
+UPLOAD_SECONDS = 2 * 3600.0  # time after which an unused upload is deleted
+FULL_UPLOAD_SECONDS = 600.0  # the same time if there are `MAX_UPLOADS` and another one begins
 
 
 @dataclass
@@ -29,18 +29,18 @@ class Upload:
     folder: Path
     files: list[tuple[Path, str]] = field(default_factory=list)  # paths and original names
     size: int = 0  # total bytes
-    used: float = field(default_factory=time.monotonic)  # time of the last request for the upload
+    last_used: float = field(default_factory=time.monotonic)  # time of the last request for it
     images: Collection | None = None  # the images of the files; None until reading starts
 
 
 class Uploads(dict[str, Upload]):
-    """Uploads by key; safe to use from several threads."""
+    """Open uploads by key; safe to use from several threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.RLock()
 
-    def begin(self) -> str:
+    def create(self) -> str:
         """Creates an upload and returns its key; raises `Refusal` if there are too many."""
         with self._lock:
             if len(self) >= MAX_UPLOADS:
@@ -50,11 +50,11 @@ class Uploads(dict[str, Upload]):
             self[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
         return key
 
-    def use(self, key: str) -> Upload:
+    def renew(self, key: str) -> Upload:
         """Returns an upload and extends its lifetime; raises `Refusal` if it no longer exists."""
         if (upload := self.get(key)) is None:
             raise Refusal(410, "this upload no longer exists; upload the files again")
-        upload.used = time.monotonic()
+        upload.last_used = time.monotonic()
         return upload
 
     def add(self, key: str, name: str, content: bytes) -> None:
@@ -63,13 +63,13 @@ class Uploads(dict[str, Upload]):
         if not name:
             raise ValueError("name is empty; name the file, such as beach.jpg")
         with self._lock:
-            upload = self.use(key)
+            upload = self.renew(key)
             if len(upload.files) >= MAX_FILES:
                 raise ValueError(f"there are {MAX_FILES:,} files already; begin a new collection")
             size = sum(other.size for other in self.values()) + len(content)
-            count = sum(len(other.files) for other in self.values())
+            file_count = sum(len(other.files) for other in self.values())
             free_bytes = shutil.disk_usage(upload.folder).free - len(content)
-            if size > ALL_BYTES or count >= ALL_FILES or free_bytes < SPARE_BYTES:
+            if size > MAX_ALL_BYTES or file_count >= MAX_ALL_FILES or free_bytes < MIN_FREE_BYTES:
                 raise Refusal(503, "there is no room for more files; try again in some minutes", 60)
             path = upload.folder / f"{len(upload.files):04}"
             path.write_bytes(content)
@@ -81,26 +81,26 @@ class Uploads(dict[str, Upload]):
         if upload := self.pop(key, None):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
-    def unused(self, making_room: bool = False) -> list[str]:
-        """Returns the keys of uploads to delete: those that were not used for `UPLOAD_SECONDS`.
+    def expired_keys(self, making_room: bool = False) -> list[str]:
+        """Returns the keys of expired uploads, which were not used for `UPLOAD_SECONDS`.
 
-        With `making_room`, if there are none of these but `MAX_UPLOADS` uploads, returns the least
-        recently used upload, unless it was used in the last `YOUNG_SECONDS`. Without `making_room`,
-        adds the largest upload if the disk is nearly full or all uploads exceed `ALL_BYTES`.
+        With `making_room`, if there are `MAX_UPLOADS` and none has expired, the least recently used
+        one expires after `FULL_UPLOAD_SECONDS`. Without `making_room`, the largest upload expires,
+        too, if the disk is nearly full or all uploads exceed `MAX_ALL_BYTES`.
         """
         now = time.monotonic()
         with self._lock:
-            ages = {key: now - upload.used for key, upload in self.items()}
+            ages = {key: now - upload.last_used for key, upload in self.items()}
             keys = [key for key, age in ages.items() if age > UPLOAD_SECONDS]
             if making_room:
                 if keys or len(self) < MAX_UPLOADS:
                     return keys
                 oldest = max(ages, key=lambda key: ages[key])
-                return [oldest] if ages[oldest] > YOUNG_SECONDS else []
+                return [oldest] if ages[oldest] > FULL_UPLOAD_SECONDS else []
             sizes = {key: _disk_bytes(self[key].folder) for key in self if key not in keys}
         if sizes:
             free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
-            if sum(sizes.values()) > ALL_BYTES or free_bytes < SPARE_BYTES:
+            if sum(sizes.values()) > MAX_ALL_BYTES or free_bytes < MIN_FREE_BYTES:
                 keys.append(max(sizes, key=lambda key: sizes[key]))
         return keys
 

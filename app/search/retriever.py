@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from polyview.app.gallery.index import SAMPLED, Gallery, Match, shared_processors, subsample
+from polyview.app.gallery.index import MAX_SAMPLE, Gallery, Match, shared_processors, subsample
 from polyview.app.gallery.indexing import Index
 from polyview.app.gallery.scan import Collection, CollectionImage, delete_old_thumbnails
 from polyview.app.refusal import Refusal
@@ -342,7 +342,7 @@ class Retriever:
             gallery = self._wait_for_gallery(pair[0], search_captions)
             if search_captions:
                 return gallery.search(pair[1], k), None
-            if not gallery.local or len(gallery) > SAMPLED:
+            if not gallery.local or len(gallery) > MAX_SAMPLE:
                 return gallery.search_files(pair[1], k, file_ids, self.index.files), None
         ids, values, _ = self._scores(query, search_captions)
         selection = self._select(ids, file_ids)

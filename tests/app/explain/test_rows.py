@@ -25,7 +25,7 @@ TEXT = "a red dog"
 @pytest.fixture
 def clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retriever:
     """Five images; the features of two stay in memory."""
-    monkeypatch.setattr(encode, "RECENT", 2)
+    monkeypatch.setattr(encode, "MAX_RECENT", 2)
     for i in range(5):
         draw(i)[0].save(tmp_path / f"{i}.png")
     retriever = Retriever(bundled_runtime("clip_tiny"), from_folder(tmp_path), tmp_path / "cache")

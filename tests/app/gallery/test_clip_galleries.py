@@ -47,7 +47,7 @@ def test_frames_are_images_of_their_clip(moving: Path, tmp_path: Path) -> None:
 def test_a_clip_is_added_as_a_whole(
     moving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "SHARD", 1)  # the still is encoded before the clips
+    monkeypatch.setattr(encode, "MAX_BATCH", 1)  # the still is encoded before the clips
     runtime: Any = FakeRuntime()
     honest = runtime.square_features
     index = Index(runtime, from_folder(moving), tmp_path / "cache")

@@ -243,7 +243,7 @@ def test_conversion_in_bands(tmp_path: Path, mode: str, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr(images, "WORKING_SIDE", 64)
             whole = open_image(tmp_path / name)
-            patch.setattr(images, "_BAND", 4000)
+            patch.setattr(images, "_BAND_PIXELS", 4000)
             banded = open_image(tmp_path / name)
         assert whole.size == banded.size == (72, 128)
         difference = np.abs(np.asarray(whole, float) - np.asarray(banded, float))

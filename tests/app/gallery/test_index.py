@@ -37,9 +37,9 @@ PAIRS = RULES["best pair"][0]
 
 def set_limits(patch: pytest.MonkeyPatch, half_from: int, clustered_from: int = 2**40) -> None:
     """Sets the sizes in bytes above which galleries use float16, and clusters."""
-    patch.setattr(index, "HALF_FROM", half_from)
-    patch.setattr(index, "HALF_SCORED_FROM", half_from)
-    patch.setattr(index, "CLUSTERED_FROM", clustered_from)
+    patch.setattr(index, "HALF_MIN_BYTES", half_from)
+    patch.setattr(index, "SCORED_HALF_MIN_BYTES", half_from)
+    patch.setattr(index, "CLUSTERS_MIN_BYTES", clustered_from)
 
 
 def units(rng: np.random.Generator, *shape: int, tied: bool = False) -> torch.Tensor:
@@ -94,7 +94,7 @@ def test_storage(expected: int, stored: tuple[str, int], monkeypatch: pytest.Mon
     set_limits(monkeypatch, 20_000)
     items = units(np.random.default_rng(3), 30, 2, 4).half().float()
     ids = np.random.default_rng(3).permutation(100)[:30]
-    gallery = Gallery("images", PAIRS, expected=expected)
+    gallery = Gallery("images", PAIRS, expected_count=expected)
     assert gallery.search(Views(items[:1]), 3) == []
     with pytest.raises(ValueError, match="nothing is searchable yet"):
         gallery.scores(Views(items[:1]))

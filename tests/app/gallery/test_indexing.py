@@ -89,7 +89,7 @@ def test_memory_errors_are_not_stored(
 def test_reading_stops_and_resumes(
     runtime: Runtime, tiny_pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    monkeypatch.setattr(encode, "SHARD", 10)
+    monkeypatch.setattr(encode, "MAX_BATCH", 10)
     record(runtime, monkeypatch)
     collection = from_pack(tiny_pack)
     retriever = Retriever(runtime, collection, tmp_path)
@@ -150,7 +150,7 @@ def test_start_waits_briefly(unread: Retriever, monkeypatch: pytest.MonkeyPatch)
     assert index.stopping
     barrier = Barrier(3)  # three calls wait at the same time
     with monkeypatch.context() as patch, ThreadPoolExecutor(3) as pool:
-        patch.setattr(index._filling, "join", lambda _: barrier.wait(20))
+        patch.setattr(index._thread, "join", lambda _: barrier.wait(20))
         for future in [pool.submit(index.start) for _ in range(3)]:
             future.result()
     going_on.set()
@@ -182,7 +182,7 @@ def test_progress_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 def test_large_galleries_are_clustered(
     retriever: Retriever, unread: Retriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("HALF_FROM", "HALF_SCORED_FROM", "CLUSTERED_FROM"):
+    for limit in ("HALF_MIN_BYTES", "SCORED_HALF_MIN_BYTES", "CLUSTERS_MIN_BYTES"):
         monkeypatch.setattr(index_module, limit, 0)
     stages = list[str]()
     finish(unread.index, lambda progress: stages.append(str(progress)))
@@ -208,7 +208,7 @@ def test_precomputed_views(
     runtime, own = record(Runtime.load(pack, "cpu"), monkeypatch), from_pack(pack)
     index = finish(Index(runtime, own, tmp_path / "cache"))
     assert (encoded(runtime.square_features), len(index)) == (0, IMAGES)
-    path = prepared.path_of(load_info(pack))
+    path = prepared.prepared_path(load_info(pack))
     path.write_bytes(path.read_bytes()[:-9])
     fresh = finish(Index(runtime, own, tmp_path / "cache"))
     assert (encoded(runtime.square_features), len(fresh)) == (IMAGES, IMAGES)
@@ -230,5 +230,5 @@ def test_precomputed_views_of_other_packs(
     fill(runtime, pack / "gallery" / "images", tmp_path / "cache")
     assert encoded(runtime.square_features) == IMAGES
     changed = variant(tiny_pack, tmp_path / "changed", 9)
-    shutil.copy(prepared.path_of(info), prepared.path_of(load_info(changed)))
+    shutil.copy(prepared.prepared_path(info), prepared.prepared_path(load_info(changed)))
     assert prepared.load(load_info(changed), from_pack(changed)) is None

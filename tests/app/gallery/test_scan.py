@@ -209,7 +209,7 @@ def overlapping(path: Path) -> None:
 
 LOCAL, CENTRAL = b"PK\x03\x04", b"PK\x01\x02"  # signatures of an entry's two headers
 BOMBS = {f"{i}.bmp": bytes(2**23) for i in range(4)}
-DAMAGED = "damaged, locked or not a ZIP archive"
+DAMAGED = "damaged, encrypted or not a ZIP archive"
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "bombs": (lambda p: make(p, BOMBS), "32 MB, more than 200 times"),
     # files other than images do not raise the limit on the unpacked size
@@ -233,7 +233,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_bad_archives(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "MAX_ENTRIES", 50)
-    monkeypatch.setattr(scan, "_SPARE", 2**62 if kind == "full" else 0)
+    monkeypatch.setattr(scan, "_MIN_FREE_BYTES", 2**62 if kind == "full" else 0)
     if kind == "disk":
         failing = Mock(side_effect=OSError(errno.EIO, "no answer"))
         monkeypatch.setattr(shutil, "disk_usage", failing)

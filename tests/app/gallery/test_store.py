@@ -186,7 +186,7 @@ def test_a_damaged_file_is_replaced(
         db.close()
     again = Store(path.parent)
     assert again.load("views", [KEY]) == {}
-    assert "cannot be read and is made again" in caplog.text
+    assert "cannot be read and is replaced" in caplog.text
     save(again, photo)
     assert again.load("views", [KEY])
 

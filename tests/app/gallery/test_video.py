@@ -118,7 +118,7 @@ def test_a_long_clip_has_64_evenly_spaced_frames(tmp_path: Path) -> None:
 def test_key_frames_of_a_very_long_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two minutes with a key frame every ten seconds, which are all chosen."""
     path = write_video(tmp_path / "a.mp4", [plain("red", (16, 16))] * 600, rate=5, g="50")
-    monkeypatch.setattr(video, "ALL_PIXELS", 1)
+    monkeypatch.setattr(video, "MAX_ALL_PIXELS", 1)
     with av.open(str(path)) as container:
         moments = [moment for moment, _ in video.Clip(container).select(1, None)]
     assert [moment.frame for moment in moments] == list(range(0, 600, 50))
@@ -159,7 +159,7 @@ def test_large_frames_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = write_video(tmp_path / "a.mp4", [plain("red", (2560, 1440))])
     assert [image.size for _, image in frames_of(path)] == [(1024, 576)]
     if sys.platform == "linux":  # other systems do not limit the address space
-        monkeypatch.setattr(video, "MEMORY", 64 * 2**20)
+        monkeypatch.setattr(video, "MAX_MEMORY", 64 * 2**20)
         refusal_of(path)
 
 
@@ -200,9 +200,9 @@ def test_animations_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     start = content.index(b"!\xf9")
     frame = content[start : content.index(b"!\xf9", start + 1)]
     path.write_bytes(content[:start] + frame * 100_000 + b";")
-    monkeypatch.setattr(images, "FRAMES", 500)
+    monkeypatch.setattr(images, "MAX_FRAMES", 500)
     assert "a.gif has more than 500 frames" in refusal_of(path)
-    monkeypatch.setattr(images, "ALL_PIXELS", 1_000_000)
+    monkeypatch.setattr(images, "MAX_ALL_PIXELS", 1_000_000)
     frames = [plain((i, 0, 0), (400, 300)) for i in range(9)]
     path = write_animation(tmp_path / "a.webp", frames)
     assert "or 1 million pixels in all; save it as MP4" in refusal_of(path)
@@ -265,6 +265,6 @@ def test_failing_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         decoder.write_text(write + program)
         with monkeypatch.context() as patch:
             patch.setattr(video, "DECODER", decoder)
-            patch.setattr(video, "SECONDS", 0.5 if "sleep" in program else 60.0)
+            patch.setattr(video, "MAX_SECONDS", 0.5 if "sleep" in program else 60.0)
             assert "its decoder ended, or took too much time or memory" in refusal_of(path)
     assert len(frames_of(path)) == 5

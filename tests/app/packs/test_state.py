@@ -118,14 +118,14 @@ def test_readings_stop_before_a_join_and_uploads_are_deleted_after_it(
 
 def test_a_missing_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    assert uploads.Uploads().unused() == []
+    assert uploads.Uploads().expired_keys() == []
 
 
 def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = upload(state), upload(state, 3)
     state.sweep()
     assert set(state.uploads) == {small, large}
-    for name, value in (("ALL_BYTES", 10), ("SPARE_BYTES", 10**18), ("MAX_FILES", 1)):
+    for name, value in (("MAX_ALL_BYTES", 10), ("MIN_FREE_BYTES", 10**18), ("MAX_FILES", 1)):
         with monkeypatch.context() as limited:
             limited.setattr(uploads, name, value)
             with pytest.raises(ValueError, match=r"no room for more files|files already"):
@@ -137,14 +137,14 @@ def test_uploads_are_bounded(state: AppState, monkeypatch: pytest.MonkeyPatch) -
     assert len(state.uploads[small].files) == 1
     (state.uploads[large].folder / "encoded").mkdir()  # computed files count, too
     (state.uploads[large].folder / "encoded" / "views").write_bytes(bytes(200_000))
-    monkeypatch.setattr(uploads, "ALL_BYTES", 100_000)
+    monkeypatch.setattr(uploads, "MAX_ALL_BYTES", 100_000)
     state.sweep()
     assert set(state.uploads) == {small}
     monkeypatch.setattr(uploads, "MAX_UPLOADS", 2)
     second = upload(state)
     with pytest.raises(Refusal, match="ten minutes"):
         state.new_upload()
-    state.uploads[small].used = time.monotonic() - uploads.YOUNG_SECONDS - 1
+    state.uploads[small].last_used = time.monotonic() - uploads.FULL_UPLOAD_SECONDS - 1
     third = state.new_upload()
     assert set(state.uploads) == {second, third}
 
@@ -164,7 +164,7 @@ def test_a_pipe_as_training_log_is_not_read(state: AppState, tmp_path: Path) -> 
     os.mkfifo(log)
     curves: list[object] = []
     info = replace(state.first.info, folder=tmp_path)
-    read = description._curve
+    read = description._training_curve
     thread = threading.Thread(target=lambda: curves.append(read(info, "vsepp")), daemon=True)
     thread.start()
     thread.join(10)
