@@ -25,14 +25,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from polyview.app.gradio_queue import GradioQueue
 from polyview.app.refusal import Refusal, read_json
 
-JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # maximum body; maximum body with an image
+JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # maximum body; maximum body with a file
 MAX_BODIES_BYTES = 300_000_000  # maximum of all request bodies in memory
 BODY_SECONDS = 120.0  # time limit for receiving a body
-RATE, BURST = 20.0, 200.0  # requests per second of one client; its maximum burst after idling
+RATE, BURST = 20.0, 200.0  # requests per second of one client, and in a burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
 MAX_OPEN = 128  # open requests of one client
-# for each client: requests below /api/v1 that are answered at the same time, and requests with
-# large bodies that are received and answered at the same time; further requests wait
+# for each client: maximum number of requests below /api/v1 that are answered at the same time, and
+# of requests with bodies above `JSON_BYTES` that are open at the same time; further requests wait
 MAX_CONCURRENT = 4
 _MAX_CLIENTS = 10_000  # clients whose counts of requests are in memory
 
@@ -46,7 +46,7 @@ _IMAGE_PATHS = re.compile(
     r"/api/v1/(search|explain|explain/hits|collections/file)|/gradio_api/queue/join"
     r"|/gradio_api/call/(v2/)?(search_image|explain|explain_hits|add_file)"
 )
-_DELIVERY_EVENT = re.compile(
+_DELIVERY_EVENT = re.compile(  # the end of a delivery; the group is the event id, if it is stated
     rb'event: (?:complete|error)|data: \{"msg":"process_completed","event_id":"(\w+)'
 )
 _CHEAP_PATHS = re.compile(r"/page/.*|/api/v1/(image|clip)/.*|/favicon\.ico")
@@ -57,7 +57,7 @@ _FORWARDING = re.compile(
     "|fly-client-ip|tailscale-user-login|x-envoy-external-address|x-original-forwarded-for"
 )
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")  # name or address, port
 # the client of the current request, see `client_key`; "" without limits per client
 client_name: ContextVar[str] = ContextVar("client_name", default="")
 
@@ -81,22 +81,16 @@ class Hosts:
     names: tuple[str, ...] = ()  # `host` or `host:port`; ".host" matches all subdomains of host
 
     def check(self, headers: Headers, method: str) -> None:
-        """Raises `Refusal` for a request with a foreign host name or origin."""
+        """Raises `Refusal` for a foreign host or origin, or a forwarded request if `private`."""
         for name in filter(_FORWARDING.fullmatch, headers if self.private else ()):
-            raise Refusal(
-                403,
-                f"this app serves only its own machine, but the header {name:.100} shows "
-                "that the request was forwarded; start it with --allow-host NAME to serve others",
-            )
+            reason = f"this app serves only its machine, but {name:.100} marks a forwarded request"
+            raise Refusal(403, f"{reason}; start it with --allow-host NAME to serve others")
         own_host = headers.get("host", "").lower()
-        forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # which Gradio trusts
+        forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # Gradio trusts this header
         for host in [own_host, *(forwarded_hosts.lower().split(",") if forwarded_hosts else ())]:
             if not self._accepts(host.strip()):
-                raise Refusal(
-                    421,
-                    f'this app does not serve "{host:.100}"; if that is its name, start '
-                    "it with --allow-host NAME",
-                )
+                advice = "if that is its name, start it with --allow-host NAME"
+                raise Refusal(421, f'this app does not serve "{host:.100}"; {advice}')
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         is_navigation = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
         is_foreign = site not in ("same-origin", "none") and not is_navigation
@@ -108,7 +102,7 @@ class Hosts:
         match = HOST.fullmatch(host)
         if match is None or is_loopback(match[1]):
             return match is not None
-        with suppress(ValueError):  # a public app accepts every address: rebinding needs a name
+        with suppress(ValueError):  # a public app accepts all IP addresses: rebinding needs a name
             return ipaddress.ip_address(match[1].strip("[]")) is not None and not self.private
         return self._is_named(match[1]) or self._is_named(host)
 
@@ -130,7 +124,8 @@ class Hosts:
 class RequestGuard:
     """Middleware that refuses invalid and excessive requests and forwards all others.
 
-    A private app has no limits per client. With `space`, the Hub may embed the app in a frame.
+    A private app has no limits per client. `mcp` opens the routes of MCP. With `space`, the Hub may
+    embed the app in a frame.
     """
 
     def __init__(
@@ -160,8 +155,8 @@ class RequestGuard:
         del MutableHeaders(scope=scope)["x-gradio-server"]  # Gradio would build URLs from its value
         answer, name = _Answer(send, self._headers), client_key(scope)
         # Gradio's request to itself for an MCP client, whose request is already counted
-        internal = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
-        client = _Client() if internal else self._client(name)
+        is_internal = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
+        client = _Client() if is_internal else self._client(name)
         client.open += 1
         try:
             self._hosts.check(Headers(scope=scope), scope["method"])
@@ -169,7 +164,7 @@ class RequestGuard:
                 raise Refusal(404, "unknown address; /api/v1 lists all routes")
             if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
                 raise Refusal(405, "this method is not supported; use GET or POST")
-            is_limited = not self._hosts.private and not internal
+            is_limited = not (self._hosts.private or is_internal)
             client_name.set(name if is_limited else "")
             if is_limited:
                 client.check(scope)
@@ -177,11 +172,11 @@ class RequestGuard:
                 answer.slots = client.slots
             if scope["method"] == "POST":
                 length = int(Headers(scope=scope).get("content-length", f"{IMAGE_BYTES}")[:20])
-                is_large = is_limited and length > JSON_BYTES
+                is_large = is_limited and length > JSON_BYTES  # also if no length is stated
                 async with client.large_bodies if is_large else nullcontext():
                     await self._post(scope, receive, answer, client if is_limited else None)
             else:
-                await self._answer(scope, receive, answer)
+                await self._forward(scope, receive, answer)
         except Refusal as refusal:
             response = refusal.response()
             # the connection cannot be reused if a part of the body is unread
@@ -200,7 +195,7 @@ class RequestGuard:
             await self._receive(scope, receive, buffer)
             body, session = bytes(buffer), ""
             if client:
-                client.spend(len(body) / 1e6)  # one request per MB
+                client.spend(len(body) / 1e6)  # a MB costs one request
             if is_queued:
                 if client:
                     self._gradio_queue.check(client)
@@ -210,10 +205,10 @@ class RequestGuard:
                 read_json(body)
             messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-            async def replay() -> Message:
+            async def replay() -> Message:  # the body, then messages such as http.disconnect
                 return messages.pop() if messages else await receive()
 
-            await self._answer(scope, replay, answer)
+            await self._forward(scope, replay, answer)
         finally:
             self._body_bytes -= len(buffer)
             if is_queued:
@@ -222,7 +217,7 @@ class RequestGuard:
             self._gradio_queue.add(answer.first_chunk, session, client, self)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
-        """Appends a body to `received`; raises `Refusal` if it is too large, slow or incomplete."""
+        """Appends a body to `received`; raises `Refusal` if it breaks a limit or ends early."""
         limit = IMAGE_BYTES if _IMAGE_PATHS.fullmatch(scope["path"]) else JSON_BYTES
         size, has_more = int(Headers(scope=scope).get("content-length", "0")[:20]), True
         try:
@@ -242,8 +237,8 @@ class RequestGuard:
             reason = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again"
             raise Refusal(408, reason) from None
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Forwards a request to the app; turns an unexpected error into a `Refusal`."""
+    async def _forward(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Forwards a request to the app; raises `Refusal` if the app fails before it answers."""
         await answer.take_slot()
         try:
             await self._app(scope, receive, answer.send)
@@ -258,7 +253,7 @@ class RequestGuard:
 
 
 class _Client:
-    """The open requests, the slots and the remaining burst of one client."""
+    """The number of open requests, the slots and the remaining burst of one client."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -266,7 +261,7 @@ class _Client:
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def spend(self, requests: float) -> None:
-        """Adds `RATE` requests a second since the last call, at most `BURST`; spends `requests`."""
+        """Refills by `RATE` a second since the last call, up to `BURST`; then spends `requests`."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
@@ -279,7 +274,7 @@ class _Client:
         if self._remaining < 1:
             wait = math.ceil((1 - self._remaining) / RATE)
             raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)
-        # with `large`, the image is decoded again
+        # a large image is not cheap: it is decoded for each request
         large = QueryParams(scope["query_string"]).get("large", "false")
         is_cheap = _CHEAP_PATHS.fullmatch(scope["path"]) and large == "false"
         self.spend(CHEAP_COST if is_cheap else 1)

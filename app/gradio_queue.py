@@ -19,7 +19,7 @@ MAX_UNFETCHED = 300  # unfetched answers in the queue; the oldest are dropped
 MAX_UNFETCHED_PER_CLIENT = 12  # unfetched answers of one client
 UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
 _FETCH_SECONDS = 120.0  # time limit of the request that discards an answer
-_MAX_GARBAGE_BYTES = 100_000_000  # handled requests, which Gradio leaves in reference cycles
+_MAX_GARBAGE_BYTES = 100_000_000  # requests in reference cycles before garbage is collected
 
 _JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")
 _SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -46,38 +46,38 @@ class GradioQueue:
     def complete(self, path: str, body: bytes) -> tuple[bytes, str]:
         """Adds missing parameters to a request; returns its body and its session ("" for none).
 
-        Raises `Refusal` for unknown endpoints and parameters, and for JSON objects as values, which
-        Gradio could interpret as files to fetch.
+        Raises `Refusal` for an unknown endpoint or parameter, an invalid session, and for a JSON
+        object as a value, which Gradio could interpret as a file to fetch.
         """
         is_v2, name = _JOIN.fullmatch(path).groups()  # type: ignore[union-attr]
-        value = read_json(body)
-        index, session = value.get("fn_index"), value.get("session_hash") or ""
+        request = read_json(body)
+        index, session = request.get("fn_index"), request.get("session_hash") or ""
         if name is None and type(index) is int and 0 <= index < len(self._endpoints):
             name = list(self._endpoints)[index]
-        if any(map(_has_object, value.values())):
+        if any(map(_has_object, request.values())):
             raise Refusal(403, "objects are not accepted here; send an image as a data URI")
         if session and not (isinstance(session, str) and _SESSION_HASH.fullmatch(session)):
             raise Refusal(400, "session_hash must be 1 to 64 letters, digits, - or _")
         if name not in self._endpoints:
             raise Refusal(404, "unknown endpoint; /gradio_api/info lists all endpoints")
         # complete the request: Gradio would log the whole body of an incomplete one
-        data, defaults = value.get("data"), self._endpoints[name]
+        data, defaults = request.get("data"), self._endpoints[name]
         if is_v2:  # parameters by name
-            if unknown := sorted(value.keys() - defaults.keys()):
+            if unknown := sorted(request.keys() - defaults.keys()):
                 choices = ", ".join(defaults) or "none"
                 raise Refusal(400, f'unknown parameter "{unknown[0][:80]}"; known: {choices}')
-            if defaults.keys() - value.keys():
-                body = json.dumps({**defaults, **value}).encode()
+            if defaults.keys() - request.keys():
+                body = json.dumps({**defaults, **request}).encode()
         elif isinstance(data, list) and len(data) < len(defaults):
             missing = [*defaults.values()][len(data) :]
-            body = json.dumps({**value, "data": data + missing}).encode()
+            body = json.dumps({**request, "data": data + missing}).encode()
         return body, session
 
     def check(self, client: object) -> None:
         """Raises `Refusal` if a client has too many unfetched answers."""
-        oldest = time.monotonic() - UNFETCHED_SECONDS
-        count = sum(owner is client and at > oldest for _, owner, at in self._unfetched.values())
-        if count >= MAX_UNFETCHED_PER_CLIENT:
+        start = time.monotonic() - UNFETCHED_SECONDS
+        times = [added for _, owner, added in self._unfetched.values() if owner is client]
+        if sum(added > start for added in times) >= MAX_UNFETCHED_PER_CLIENT:
             reason = f"you have {MAX_UNFETCHED_PER_CLIENT} requests whose answers were not fetched"
             raise Refusal(429, f"{reason}; fetch them first", 5)
 
@@ -99,8 +99,8 @@ class GradioQueue:
         event = str(json.loads(answer)["event_id"])
         self._unfetched[event] = session or event, client, time.monotonic()
         if len(self._unfetched) > MAX_UNFETCHED:
-            oldest, _, _ = self._unfetched.pop(next(iter(self._unfetched)))
-            task = asyncio.create_task(_fetch(oldest, app))
+            oldest_session, _, _ = self._unfetched.pop(next(iter(self._unfetched)))
+            task = asyncio.create_task(_fetch(oldest_session, app))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -118,9 +118,9 @@ async def _fetch(session: str, app: ASGIApp) -> None:
     with suppress(httpx.HTTPError, TimeoutError):
         async with client, asyncio.timeout(_FETCH_SECONDS):
             address = f"/queue/data?session_hash={session}"
-            await client.get(address, headers={"x-gradio-user": "mcp"})
+            await client.get(address, headers={"x-gradio-user": "mcp"})  # `RequestGuard` trusts it
 
 
 def _has_object(value: Any) -> bool:
-    """Returns whether a JSON value is an object or a list that contains one."""
+    """Returns whether a JSON value is an object, or a list that contains one at any depth."""
     return any(map(_has_object, value)) if isinstance(value, list) else isinstance(value, dict)

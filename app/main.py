@@ -55,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             title = state.first.info.title
             print(f"polyview: searching the gallery with {title}; choose another pack with --pack")
         declare_zerogpu()
-        # skip the shutdown of the interpreter, in which torch aborts with "terminate called" if a
-        # thread is still computing; exit functions that are registered later run before this one
+        # Skip the shutdown of the interpreter, in which torch aborts with "terminate called" if a
+        # thread is still computing. Exit functions that are registered later run before this one.
         atexit.register(os._exit, 0)
         launch(build(settings, state), settings)
     except (ValueError, OSError) as error:
@@ -97,7 +97,7 @@ class OneLineFormatter(logging.Formatter):
 def declare_zerogpu() -> None:
     """Declares a GPU function on ZeroGPU, which stops apps that declare none.
 
-    The function is not called: a GPU request takes seconds, a search on the CPU milliseconds.
+    The function is not called: a GPU request takes seconds, a search on the CPU takes milliseconds.
     """
     from polyview.export.sessions import on_zerogpu
 

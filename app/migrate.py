@@ -1,7 +1,7 @@
 """Copies a gallery to Qdrant: `python -m polyview migrate --gallery DIR --to ADDRESS`.
 
-The command can be stopped and repeated: the id of a point depends on the file's content, so that
-existing points are skipped, and the points of moved files are rewritten.
+The command can be stopped and repeated. The id of a point depends on the content of its file, so
+that existing points are skipped, and the points of moved files are rewritten.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     Returns the number of written images, the number of existing images, and the files left out.
     Raises QdrantError if Qdrant cannot be reached, or the collection belongs to another pack.
     """
-    refused, written, gallery = list(index.refused), 0, next(iter(index.images.values()))
+    refused, written_count, gallery = list(index.refused), 0, next(iter(index.images.values()))
     for clip in index.clips:
         file = index.clips.image(clip).file
         refused.append(Refusal(file, f"{file} is a clip; Qdrant galleries contain only images"))
@@ -63,13 +63,13 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
             points.create(widths)
             exists = True
         points.add(added)
-        written += len(new)
-    return written, len(still_ids) - written, refused
+        written_count += len(new)
+    return written_count, len(still_ids) - written_count, refused
 
 
 def _point_id(image: CollectionImage, digest: bytes) -> str:
     """Returns the id of an image's point; `digest` is the SHA-256 of the file."""
-    if image.captions:  # copies of the file may have other captions
+    if image.captions:  # a copy of the file with other captions needs its own point
         digest = hashlib.sha256(digest + image.file.encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))
 
@@ -82,9 +82,9 @@ def main(argv: Sequence[str]) -> int:
     )
     option = parser.add_argument
     option("--gallery", type=Path, help="a folder of images (default: the pack's images)")
-    option("--pack", default="scenes", help="a bundled name, a pack's folder, or a Hub id")
+    option("--pack", default="scenes", help="a bundled name, folder or Hub id (default: scenes)")
     option("--to", required=True, metavar="ADDRESS", help=FORM)
-    option("--device", default="auto", choices=DEVICES)
+    option("--device", default="auto", choices=DEVICES, help="auto (default): CUDA if usable")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="polyview: %(message)s")
     source, device = options.gallery, options.device
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
         ):
             runtime, index = library.retriever.runtime, library.retriever.index
             runtime.require_images()
-            written, existing, refused = migrate(runtime, index, points)
+            written_count, existing_count, refused = migrate(runtime, index, points)
     except (ValueError, OSError) as error:
         print(f"polyview: {error}", file=sys.stderr)
         return 1
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
         print("polyview: stopped; the same command resumes", file=sys.stderr)
         return 130
     print(
-        f"polyview: {written:,} images written, {existing:,} existed, "
+        f"polyview: {written_count:,} images written, {existing_count:,} existed, "
         f"{len(index.copies):,} copies left out, {len(refused):,} files refused"
     )
     for refusal in refused[:_MAX_LISTED]:

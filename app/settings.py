@@ -40,11 +40,9 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an option that is not valid."""
+        """Raises ValueError for an option or environment variable that is not valid."""
         if self.pack is not None and not self.pack.strip():
-            raise ValueError(
-                "--pack is empty; give a folder, a Hub id such as owner/name, or scenes"
-            )
+            raise ValueError("--pack is empty; give a bundled name, a folder or a Hub id")
         if self.device not in DEVICES:
             choices = ", ".join(DEVICES)
             raise ValueError(f'--device "{self.device}" is unknown; choose one of {choices}')
@@ -52,19 +50,16 @@ class Settings:
             raise ValueError(f"--port must be 1 to 65535, not {self.port}")
         for name in self.allow_hosts:
             if HOST.fullmatch(name.lower()) is None:
-                raise ValueError(
-                    f'--allow-host "{name}" is not a host name; use one such as polyview.example'
-                )
+                advice = "use one such as polyview.example"
+                raise ValueError(f'--allow-host "{name}" is not a host name; {advice}')
         proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
         trusts_all = any(p.strip() == "*" or p.strip().endswith("/0") for p in proxies.split(","))
         if trusts_all and not (self.private or self.on_space):
-            raise ValueError(
-                f'FORWARDED_ALLOW_IPS="{proxies}" lets every client fake its address; set it to '
-                "the proxy's address, such as 10.0.0.2"
-            )
+            fault = "lets every client fake its address"
+            advice = "set it to the proxy's address, such as 10.0.0.2"
+            raise ValueError(f'FORWARDED_ALLOW_IPS="{proxies}" {fault}; {advice}')
         if isinstance(self.gallery, Path) and not self.gallery.exists():
-            advice = "give a folder of images, or a ZIP archive of them"
-            raise ValueError(f"--gallery {self.gallery} does not exist; {advice}")
+            raise ValueError(f"--gallery {self.gallery} does not exist; give a folder or ZIP file")
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Settings:
@@ -75,7 +70,7 @@ class Settings:
             source = values["gallery"]
             if source is not None and not source.startswith(("qdrant:", "qdrants:")):
                 values["gallery"] = Path(source)
-            if ":" in values["host"]:
+            if ":" in values["host"]:  # an IPv6 address
                 values["host"] = f"[{values['host'].strip('[]')}]"
             names = environment.get("POLYVIEW_ALLOW_HOST", "").split(",")
             names = values["allow_hosts"] or [name.strip() for name in names if name]
@@ -91,9 +86,9 @@ class Settings:
 
     @property
     def private(self) -> bool:
-        """True if only this machine can reach the app; its users may then open local folders.
+        """True if only this machine can reach the app, so that users may open local folders.
 
-        The app cannot detect every proxy: behind a proxy, --allow-host must be set.
+        The app cannot detect every proxy. Behind a proxy, --allow-host must therefore be set.
         """
         return not (self.on_space or self.shared or self.allow_hosts) and is_loopback(self.host)
 
@@ -125,8 +120,8 @@ def bundled_packs() -> list[str]:
 
 def bundled_pack(name: str) -> Path | None:
     """Returns the folder of a bundled pack; None for an unknown name."""
-    valid, folder = name.replace("_", "").isalnum(), BUNDLED / name
-    return folder if valid and (folder / "pack.json").is_file() else None
+    is_valid, folder = name.replace("_", "").isalnum(), BUNDLED / name
+    return folder if is_valid and (folder / "pack.json").is_file() else None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -138,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     text = (
         "a bundled name, a preset such as tinyclip (fetched once), a pack's folder, or a Hub id "
         "owner/name[@revision] (default: POLYVIEW_PACK if it is set, else "
-        f"{PHOTOGRAPHS} for --gallery, and {SCENES} without)"
+        f"{PHOTOGRAPHS} for a folder or ZIP archive, otherwise {SCENES})"
     )
     add("--pack", default=pack, help=text)
     text = (
@@ -146,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         "those that were migrated to qdrant://host:port/collection"
     )
     add("--gallery", help=text)
-    add("--device", default=Settings.device, choices=DEVICES, help="default: auto")
+    add("--device", default=Settings.device, choices=DEVICES, help="auto (default): CUDA if usable")
     host = os.environ.get("GRADIO_SERVER_NAME", Settings.host)
     add("--host", default=host, help="address to listen on (default: 127.0.0.1, this machine only)")
     text = (

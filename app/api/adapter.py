@@ -39,7 +39,7 @@ from polyview.app.refusal import Refusal, read_json
 from polyview.app.search.hits import Timed
 
 PREFIX = "/api/v1"
-MAX_WAITING = 64  # waiting and running requests
+MAX_WAITING = 64  # waiting and running requests together
 _SLOTS = max(2, os.cpu_count() or 1)  # requests that are answered at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
 
@@ -56,10 +56,11 @@ class Endpoint:
     """A function of the API, with its path and the model of its parameters.
 
     Args:
-        function: its docstring is for users. A parameter `state` receives the app's `AppState`. A
-            parameter `retriever` receives the retriever of the requested `pack` and `collection`,
-            which become parameters of the endpoint; an empty `method` is then replaced by the
-            pack's best.
+        function: its docstring is for users. A parameter `state` receives the app's `AppState`. For
+            a parameter `retriever`, the endpoint has the parameters `pack` and `collection`, which
+            select the retriever. An empty `method` then becomes the pack's best method.
+        path: the route below `PREFIX`.
+        methods: the HTTP methods of the route.
         quick: whether an answer takes about a millisecond with a small gallery.
 
     Attributes:
@@ -85,7 +86,7 @@ class Endpoint:
         if "retriever" in self._injected:
             public += [*inspect.signature(_retriever_keys, eval_str=True).parameters.values()]
         self.signature = signature.replace(parameters=public, return_annotation=dict[str, Any])
-        # of a union such as Mistakes | Blob, the first type
+        # the first type of a union such as Mistakes | Blob
         self.answer = (*get_args(signature.return_annotation), signature.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
         definitions: dict[str, Any] = {
@@ -100,7 +101,7 @@ class Endpoint:
                 self.body, self.types[name] = name, str if field.is_required() else str | None
 
     def run(self, state: AppState, values: Mapping[str, Any]) -> BaseModel:
-        """Validates `values` and calls the function; raises ValueError if they are not valid."""
+        """Validates `values` and calls the function; raises ValueError for an invalid value."""
         names = [field.alias or name for name, field in self.fields.items()]
         if unknown := sorted(values.keys() - names - self.types.keys()):
             choices = ", ".join(sorted(names)) or "none"
@@ -110,16 +111,16 @@ class Endpoint:
             field = self.fields.get(name)
             if has_bool and (field is None or field.annotation is not bool):
                 raise ValueError(f"{name} must be a number or a text, not true or false")
-        checked = dict(self.parameters.model_validate(values))
+        arguments = dict(self.parameters.model_validate(values))
         if "retriever" in self._injected:
-            retriever = state.retriever(checked.pop("pack"), checked.pop("collection"))
-            checked["retriever"] = retriever
-            if checked.get("method") == "":
-                checked["method"] = retriever.methods.best
+            retriever = state.retriever(arguments.pop("pack"), arguments.pop("collection"))
+            arguments["retriever"] = retriever
+            if arguments.get("method") == "":
+                arguments["method"] = retriever.methods.best
         if "state" in self._injected:
-            checked["state"] = state
+            arguments["state"] = state
         start = time.perf_counter()
-        answer = self.function(**checked)
+        answer = self.function(**arguments)
         if isinstance(answer, Timed):
             answer.ms = round((time.perf_counter() - start) * 1000, 1)
         return answer
@@ -160,6 +161,7 @@ class Adapter:
         if answer.file is None:
             headers = {"cache-control": "private, max-age=600"}
             return Response(answer.data, media_type=answer.media_type, headers=headers)
+        # prevents compression, which would break requests for a range of bytes
         headers = {"content-encoding": "identity", "cache-control": "private, no-cache"}
         return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
 
@@ -167,7 +169,7 @@ class Adapter:
         """Runs an endpoint's function in a thread as soon as a slot is free.
 
         Quick endpoints run one at a time: most of their time is Python code, which threads do not
-        speed up. Requests with an image may take seconds, and never use all slots. Raises `Refusal`
+        speed up. Requests with a file may take seconds, and never use all slots. Raises `Refusal`
         if `MAX_WAITING` requests are open.
         """
         if self._waiting.locked():
@@ -179,10 +181,10 @@ class Adapter:
             return await run_sync(endpoint.run, self._state, values, limiter=slots)
 
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
-        """Returns a function for Gradio: it takes values by position and returns a dictionary."""
+        """Returns a function for Gradio, which passes values by position and gets a dictionary."""
 
         async def function(request: gr.Request, *values: Any) -> dict[str, Any]:
-            # Gradio's queue runs in the context of the request that started it
+            # Gradio's queue runs in the context of the request that started it, not of this one
             client_name.set("" if self._state.private else client_key({"client": request.client}))
             try:
                 answer = await self.answer(endpoint, dict(zip(endpoint.types, values)))  # noqa: B905
@@ -243,10 +245,10 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
                 "name": name,
                 "in": "path" if f"{{{name}}}" in endpoint.path else "query",
                 "required": name in schema.get("required", ()),
-                "description": kind.pop("description", ""),
-                "schema": kind,
+                "description": value.pop("description", ""),
+                "schema": value,
             }
-            for name, kind in schema.get("properties", {}).items()
+            for name, value in schema.get("properties", {}).items()
             if name != endpoint.body
         ]
         responses = dict.fromkeys(("400", "404", "410", "429", "503"), refused)
@@ -286,8 +288,8 @@ async def _read(request: Request, endpoint: Endpoint) -> dict[str, Any]:
     content = await request.body() if request.method == "POST" else b""
     if not content:
         return values
-    kind = request.headers.get("content-type", "").lower()
-    if endpoint.body and not kind.startswith("application/json"):
+    media_type = request.headers.get("content-type", "").lower()
+    if endpoint.body and not media_type.startswith("application/json"):
         return {**values, endpoint.body: content}
     return values | read_json(content)
 
@@ -309,5 +311,5 @@ def _validation_message(error: ValidationError) -> str:
         return f"{name} is missing; see {PREFIX}"
     reason = detail["msg"].removeprefix("Value error, ")
     value = detail.get("input")
-    quoted = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
-    return f'{name} cannot be "{quoted}": {reason[:1].lower()}{reason[1:]}'
+    excerpt = f"{len(value):,} bytes" if isinstance(value, bytes) else f"{value!s:.80}"
+    return f'{name} cannot be "{excerpt}": {reason[:1].lower()}{reason[1:]}'

@@ -55,7 +55,7 @@ class _SharedFields(Timed):
 
 
 class Explanation(_SharedFields):
-    """A score: the sum of `base`, `cells` (N, M) and `whole_sentence` (N) for N cells on `grid`."""
+    """A score, the sum of `base`, `cells` (N, M) and `whole_sentence` (N), for N cells, M words."""
 
     read_as: str
     image_id: int
@@ -67,7 +67,7 @@ class Explanation(_SharedFields):
 
 
 class HitExplanations(_SharedFields):
-    """The scores of n images: scores (n), base (n), cells (n, N, M) and whole_sentence (n, N).
+    """The scores of n images, split as in `Explanation`: base (n), cells (n, N, M), and so on.
 
     `boxes` (n, 4) has the left, top, right and bottom edges of the area that the cells cover, as
     shares of the image's width and height. For clips that are read as sets, the cells cover a sheet
@@ -87,9 +87,9 @@ class HitExplanations(_SharedFields):
 class Mistakes(BaseModel):
     """Captions, grouped by which of the methods a and b rank a correct image in the top k.
 
-    Request again while `state` is "running". `export/mistakes.py` describes counts, kinds, words
-    and rows. `pairs` has rows of the rank by a, the rank by b and the number of captions. `labels`
-    is the number of label errors, which are certain if `exact`, otherwise suspected.
+    Request again while `state` is "running". `export/mistakes.py` describes the other fields, and
+    each of `captions` (`Outcome`). A row of `pairs` has a rank by a, a rank by b, and the number of
+    captions with both. `labels` counts label errors, certain if `exact`, otherwise suspected.
     """
 
     state: str

@@ -85,7 +85,7 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     method = method.strip() or retriever.methods.best
     retriever.methods.require_single(method)
     key = ("check", method)
-    if (computation := retriever.computations.get(key)) is None:  # a check takes seconds
+    if (computation := retriever.computations.get(key)) is None:  # stored: a check takes seconds
         captions = retriever.collection.captions
         pairs = choose_pairs([owner for _, owner in captions])
         images = [retriever.image(image_id).decode() for image_id in pairs]
@@ -120,7 +120,7 @@ def add_file(
 
 
 def start_collection(state: AppState, collection: p.Upload, pack: p.Pack = "") -> Progress:
-    """Starts reading the files uploaded so far; repeat after adding files."""
+    """Starts reading the files uploaded so far; call again after adding files."""
     state.start_upload(collection, pack)
     return progress(state, pack, collection)
 
@@ -193,7 +193,7 @@ def packs(state: AppState) -> answers.Packs:
 
 
 def look_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> answers.Look:
-    """Describes the files that a download would fetch."""
+    """Describes the files that a download would fetch; adds a pack that needs no download."""
     offer = state.downloads.find(address, kind)
     if isinstance(offer, Path):
         key = state.add_pack(offer)
@@ -217,7 +217,7 @@ def fetch_pack(state: AppState, address: p.Address, kind: p.Kind = "pack") -> Jo
 
 
 def pack_job(state: AppState, job: p.Job) -> Job:
-    """Returns the state of a download; once it is finished, `pack` is the new pack's key."""
+    """Returns the state of a download; after a finished download, `pack` is the new pack's key."""
     return state.downloads.get(job)
 
 

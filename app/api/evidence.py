@@ -47,7 +47,7 @@ def explain(
         by_view = evidence.explain(retriever, terms, method, [target.image_id], per_view=True)
         fields = {name: values[0] for name, values in _summands(by_view).items()}
         answer.per_view = [
-            {"view": view, "score": float(score)} | {n: x[view] for n, x in fields.items()}
+            {"view": view, "score": float(score), **{k: v[view] for k, v in fields.items()}}
             for view, score in enumerate(by_view.scores[0])
         ]
     return answer
@@ -127,9 +127,8 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
         return retriever.image(image)
     if matches := [other for other in retriever.collection.images if other.file == image]:
         return matches[0]
-    raise ValueError(
-        f'there is no image "{image[:80]}" in this collection; give the file name or id of a hit'
-    )
+    advice = "give the file name or id of a hit"
+    raise ValueError(f'there is no image "{image[:80]}" in this collection; {advice}')
 
 
 def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> dict[str, Any]:

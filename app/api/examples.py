@@ -1,4 +1,4 @@
-"""The endpoint `examples`: captions that only one method answers well, sentences, weighted terms.
+"""The endpoint `examples`: captions that only one method answers well, and other queries.
 
 Curated captions, on which methods differ, are in a JSON file (`ExampleFile`) next to the pack.
 `python -m tests.app.api.test_examples PACK` writes the file.
@@ -35,8 +35,8 @@ class Examples(BaseModel):
     """Example queries."""
 
     curated: list[Example]
-    queries: list[str]
-    algebra: str
+    queries: list[str]  # sentences
+    algebra: str  # a query of weighted terms; empty if the pack does not know a word
 
 
 class ExampleFile(BaseModel):
@@ -47,7 +47,7 @@ class ExampleFile(BaseModel):
 
 
 def examples(retriever: Retriever) -> Examples:
-    """Returns captions that only one method answers well, example sentences, and a sum of terms."""
+    """Returns example queries, some of which only one method answers well."""
     return Examples(
         curated=load_examples(retriever.info, retriever.collection),
         queries=choose_sentences(retriever, 6),
@@ -71,8 +71,8 @@ def load_examples(info: PackInfo, collection: Collection) -> list[Example]:
         _log.warning("the examples in %s are not used: %s", file.name, error)
         return []
     updates = {} if record.checksum == info.checksum else {"why": ""}
-    known = (example for example in record.examples if example.caption in collection.relevant)
-    return [example.model_copy(update=updates) for example in known]
+    candidates = (example for example in record.examples if example.caption in collection.relevant)
+    return [example.model_copy(update=updates) for example in candidates]
 
 
 def choose_sentences(retriever: Retriever, count: int) -> list[str]:
@@ -88,7 +88,7 @@ def choose_sentences(retriever: Retriever, count: int) -> list[str]:
 
 
 def choose_terms(retriever: Retriever) -> str:
-    """Returns a query of three frequent objects or fixed words; "" if the pack lacks a word."""
+    """Returns a sum of three frequent objects, or of fixed words; "" if a word is unknown."""
     objects = Counter(name for image in retriever.collection.images for name in set(image.objects))
     words = [name for name, _ in objects.most_common(3)]
     if len(words) < 3:

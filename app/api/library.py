@@ -50,15 +50,15 @@ class Hits(list[FileHit]):
     """The hits of a search, best first."""
 
     matches: bool | None = None  # whether any image satisfies the query; None if not known
-    unknown: Sequence[Unknown] = ()  # words that the pack lacks, and their replacements
+    unknown: Sequence[Unknown] = ()  # unknown words, with their replacements
 
 
 @dataclass(frozen=True)
 class Why:
-    """A score, split over cells of the image and words of the query: base + cells.sum() = score.
+    """A score, split over cells of the image and words of the query.
 
-    `words` has M words, as the method's encoder reads them. "" stands for a cell of a query image,
-    or, as the last word, for the contribution that cannot be split over words.
+    `score` equals `base + cells.sum()`. `words` are M words as the encoder reads them. "" is a
+    cell of a query image or, as the last word, the contribution that belongs to no single word.
     """
 
     score: float  # the score of the image for the query
@@ -127,7 +127,7 @@ class Library:
             index.stop()
             index.wait()
 
-        # finalize also runs at exit: torch and onnxruntime abort if a thread is inside them
+        # finalize also runs at exit, when torch and onnxruntime abort if a thread still uses them
         self._stop = weakref.finalize(self, stop)
         index.start(watch)
         index.images_done.wait()
@@ -181,6 +181,7 @@ class Library:
         return {method: self.search(query, k, method) for method in methods}
 
     def _question(self, query: Query) -> Question:
+        """Converts a query to a question; opens an image file."""
         if isinstance(query, str):
             return Question(query)
         return Question(image=open_image(query) if isinstance(query, Path) else query)

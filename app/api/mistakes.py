@@ -63,7 +63,7 @@ def mistakes(
 ) -> answers.Mistakes | answers.Blob:
     """Groups captions by which of two methods ranks a correct image in its top k."""
     methods, galleries = retriever.methods, retriever.index.images
-    # by default, one method has a single view and the other has several, if possible
+    # by default, compare a method of one view with a method of several views, if the pack has both
     is_multi = {name: (galleries[name].shape or (1,))[0] > 1 for name in methods.ranked_names}
     a = a or min(is_multi, key=lambda name: (name == b, is_multi[name] == is_multi.get(b)))
     b = b or min(is_multi, key=lambda name: (name == a, is_multi[name] == is_multi.get(a)))
@@ -74,9 +74,9 @@ def mistakes(
     computation = rank_in_background(retriever, captions, (a, b), queries)
     if computation.result is None:
         return answers.Mistakes(a=a, b=b, k=k, **state.status(computation))
-    first, second, best = (computation.result[spec] for spec in (a, b, methods.best))
+    ranks_a, ranks_b, ranks_best = (computation.result[spec] for spec in (a, b, methods.best))
     depth = min(k, len(retriever.index))  # files outside the gallery rank after all others
-    all_rows = compare(captions, first[:2], second[:2], best[2], depth)
+    all_rows = compare(captions, ranks_a[:2], ranks_b[:2], ranks_best[2], depth)
     kinds, rows = count_by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
         choices = ", ".join(entry["kind"] for entry in kinds)
@@ -93,17 +93,17 @@ def mistakes(
         summary["words_b"] = typical_words(others, selected)
         summary["counts"], rows = count_cells(selected), sorted(selected)
     suspects = [row for row in rows if row.suspect is not None]  # with label errors
-    listed = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
+    subset = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
-        listed.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")
+        subset.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")
     elif order != "caption":
-        listed.sort(key=lambda row: row.rank_a if order == "a" else row.rank_b)
+        subset.sort(key=lambda row: row.rank_a if order == "a" else row.rank_b)
     if format == "csv":
-        table = to_csv(listed)
+        table = to_csv(subset)
         return answers.Blob(media_type="text/csv; charset=utf-8", data=table.encode())
     summary |= {"exact": is_exact(captions), "kinds": kinds, "labels": len(suspects)}
-    summary |= {"total": len(listed), "pairs": [[*ranks, count] for ranks, count in pairs.items()]}
-    page = [row._asdict() for row in listed[start : start + count]]
+    summary |= {"total": len(subset), "pairs": [[*ranks, count] for ranks, count in pairs.items()]}
+    page = [row._asdict() for row in subset[start : start + count]]
     return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **summary)
 
 
@@ -136,7 +136,7 @@ def rank_in_background(
 ) -> Computation:
     """Ranks the images for each caption in the background: by all methods, then by each of `specs`.
 
-    Call it again until the returned `result` is not None; it has the ranks by spec, "A" or "A+B".
+    Call again until `result` is not None. It maps each spec, "a" or "a+b", to its ranks (3, Q).
     """
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.ranked_names),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
@@ -160,7 +160,7 @@ def _rank(
     index, encode = retriever.index, retriever.runtime.text_views
     texts = [] if from_collection else [retriever.reword(caption.text) for caption in captions]
 
-    def scores(spec: str, rows: slice) -> np.ndarray:
+    def scores(spec: str, rows: slice) -> np.ndarray:  # (q, N)
         computation.progress = f"ranked {rows.start:,} of {len(captions):,} captions"
         ids, by_method = range(len(captions))[rows], []
         for name in spec.split("+"):
@@ -171,6 +171,7 @@ def _rank(
     rank = partial(rank_captions, captions, specs, index.files, scores)
     if not from_collection:
         return rank()
+    # the stored ranks are valid for this pack, these captions and these views of images
     digest = hashlib.sha256(repr((retriever.info.checksum, specs, captions)).encode())
     for ids, images in retriever.index.images[retriever.methods.best].chunks():
         digest.update(ids.tobytes() + images.embeddings.cpu().numpy().tobytes())
@@ -180,7 +181,7 @@ def _rank(
 
 @torch.inference_mode()
 def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
-    """Returns scores (q, N) of texts (q, W, D) and N files; -1e9 for files outside the gallery."""
+    """Returns scores (q, N) of q texts and N files; -1e9 for files outside the gallery."""
     scores = torch.full((len(texts), files), -1e9)
     with shared_processors(files):
         for ids in torch.from_numpy(gallery.ids()).split(_IMAGE_BATCH):
@@ -196,26 +197,24 @@ def parse_queries(retriever: Retriever, content: bytes) -> list[Caption]:
 
     An image is named by its file, with or without folders, or by its id. If several lines have the
     same query, all their images are correct, and the first is the labelled one. Raises ValueError
-    if a line is not valid, or if there are no queries or more than `MAX_QUERIES`.
+    if a line is not valid, or if the file has no queries or more than `MAX_QUERIES`.
     """
-    captions, names = dict[str, tuple[dict[int, None], str]](), dict[str, int]()
+    captions, image_ids = dict[str, tuple[dict[int, None], str]](), dict[str, int]()
     for image in retriever.collection.images:
         spellings = (str(image.image_id), Path(image.file).name, image.file)
-        names |= dict.fromkeys(spellings, image.image_id)
+        image_ids |= dict.fromkeys(spellings, image.image_id)
     lines = csv.reader(content.decode(errors="replace").splitlines())
     for number, line in enumerate(_checked_lines(lines), 1):
         text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
         if not text + name or (number == 1 and name.lower() == "image"):
             continue
-        if not text or len(text) > p.MAX_QUERY or name not in names:
-            raise ValueError(
-                f'line {number} must name a query and an image of the collection, as in "a dog,'
-                f'dog.jpg", not "{text[:80]}" and "{name[:80]}"'
-            )
+        if not text or len(text) > p.MAX_QUERY or name not in image_ids:
+            rule = 'must name a query and an image of the collection, such as "a dog,dog.jpg"'
+            raise ValueError(f'line {number} {rule}, not "{text[:80]}" and "{name[:80]}"')
         if text not in captions:
             retriever.reword(text)  # raises ValueError for a text without a word
         right, _ = captions.get(text, ({}, ""))
-        right[names[name]] = None
+        right[image_ids[name]] = None
         captions[text] = right, kind
         if len(captions) > MAX_QUERIES:
             raise ValueError(f"the file has more than {MAX_QUERIES:,} queries; send fewer")

@@ -40,10 +40,12 @@ def _decode_content(value: Any) -> Any:
 
 
 def _length(high: int, description: str, low: int | None = None, alias: str | None = None) -> Any:
+    """Returns the field of a text, list or file with a length from `low` to `high`."""
     return Field(alias=alias, description=description, min_length=low, max_length=high)
 
 
 def _range(low: float, high: float, description: str = "") -> Any:
+    """Returns the field of a number from `low` to `high`."""
     return Field(description=description, ge=low, le=high)
 
 
@@ -53,16 +55,16 @@ NONE: list[Any] = []  # the default of lists; must not be mutated
 
 _WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
 _METHOD = "a method of the pack, or an average of several, a+b; if empty, the best method"
-_METHODS = "2 to 8 methods; a+b averages two, pack/a is a method of another open pack"
+_METHODS = "2 to 8 methods; a+b averages two, and pack/a is a method of another open pack"
 _FACTS = "fact:value, such as setting:beach; several values of a fact are alternatives"
 _CONTENT = "an image as a data URI (data:image/png;base64,...); over HTTP the body"
 _QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
 _EITHER = "an image of the collection, by its id or its file"
 _WEIGHT = "weight of the query image in a query with words"
-_DEPTH = "a method finds a caption if a correct image ranks within k"
-_CELL = "captions found by a only, b only, both, neither, or all; labels: doubtful labels"
-_ORDER = "gap: by the ratio of the ranks by a and b; a, b: by the rank by a or b; caption: by index"
-_TABLE = "CSV with the columns query, image, kind, as a data URI; over HTTP the body"
+_DEPTH = "a method finds a caption if it ranks a correct image in its top k"
+_CELL = "captions found by only a, only b, both or neither; all captions; or doubtful labels"
+_ORDER = "gap: ratio of the ranks by a and b; a: rank by a; b: rank by b; caption: its index"
+_TABLE = "a CSV file (columns query, image, kind) as a data URI; over HTTP the body"
 
 _Item = Annotated[str, Field(max_length=500)]
 _File = Annotated[str, Field(max_length=4096)]
@@ -84,18 +86,18 @@ Weight = Annotated[float, _range(-MAX_WEIGHT, MAX_WEIGHT, _WEIGHT)]
 _Share = Annotated[float, _range(0, 1)]
 Weights = Annotated[list[_Share], LIST, _length(1000, "0 (off) to 1 for each view, not all 0", 1)]
 _Setting = Annotated[str, Field(max_length=100)]
-Settings = Annotated[list[_Setting], LIST, _length(20, "name:value for settings of the method")]
+Settings = Annotated[list[_Setting], LIST, _length(20, "settings of the method, name:value")]
 Content = Annotated[bytes, CONTENT, _length(IMAGE_BYTES, _CONTENT, 1)]
 MaybeContent = Annotated[bytes | None, _length(IMAGE_BYTES, _QUERY_IMAGE), CONTENT]
 Layout = Annotated[bool, Field(description="also return thumbnail sizes and near-duplicates")]
 PerView = Annotated[bool, Field(description="also split the score of each view; one method only")]
-Large = Annotated[bool, Field(description="up to 2,048 pixels instead of 320")]
+Large = Annotated[bool, Field(description="up to 2,048 pixels a side instead of 320")]
 Word = Annotated[str, _length(200, "one word of the query; if empty, all words")]
 Job = Annotated[str, _length(200, "a job key from packs/fetch")]
 Place = Annotated[str, _length(4096, "a folder of images on this machine, or a ZIP archive")]
 FileName = Annotated[str, _length(1000, "the name of the file")]
 Address = Annotated[str, _length(500, "owner/name[@revision], a folder, or the name of an offer")]
-Kind = Annotated[Literal["pack", "clip"], Field(description="clip: a CLIP model to convert")]
+Kind = Annotated[Literal["pack", "clip"], Field(description="clip for a CLIP model to convert")]
 Start = Annotated[int, _range(0, 10**9, "index of the first item, from 0")]
 Depth = Annotated[int, _range(1, MAX_HITS, _DEPTH)]
 Cell = Annotated[_Cells, Field(description=_CELL)]

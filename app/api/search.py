@@ -36,7 +36,7 @@ _UNSUPPORTED = {
 _NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.IGNORECASE)
 _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
 _SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
-_DISTINGUISHED = 60.0  # percent; random guesses over a thousand pairs score less
+_MIN_SIDES = 60.0  # percent from which sides are supported; random guesses score less
 _MAX_WORD = 40  # characters of an unknown word in an answer
 _MAX_VALUES = 20  # values of a fact that an error message lists
 
@@ -100,7 +100,7 @@ class Question:
     def terms(self, retriever: Retriever) -> list[Term]:
         """Returns the terms: the image, the words, then the examples.
 
-        The images of `more` together weigh as much as a sentence, those of `less` half as much.
+        The images of `more` together have the weight 1, and those of `less` the weight -0.5.
         Raises ValueError if the words cannot be parsed, or an image is not in the collection.
         """
         terms = []
@@ -127,21 +127,22 @@ def answer(
     filters: Sequence[str] = (),
     layout: bool = False,
 ) -> Answer:
-    """Finds the best `k` images, without those of the question; for one image, also `k` captions.
+    """Finds the best `k` images; if the question is a single image, also the best `k` captions.
 
-    `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `filters`
-    are texts `fact:value`, see `filter_ids`. With `layout`, calls `add_layout`. Raises ValueError
-    if the question, the method or a filter is not valid, `Refusal` if nothing is searchable yet.
+    The hits do not include images of the question. `spec` is a method of the pack, or several
+    joined by "+", whose scores are averaged. `filters` are texts `fact:value`, see `filter_ids`.
+    With `layout`, calls `add_layout`. Raises ValueError if the question, the method or a filter is
+    not valid, `Refusal` if nothing is searchable yet.
     """
     facts = group_by_key(filters, "filter", "setting:beach")
     collection, file_ids = retriever.collection, filter_ids(retriever.collection, facts)
     terms = question.terms(retriever)
     texts = [term.words for term in terms if term.image is None]
-    is_image = len(terms) == 1 and not (texts or question.more or question.less)
     query_ids = (question.image_id, *question.more, *question.less)
-    omitted = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
-    result = retriever.search(terms, spec, k + len(omitted), file_ids, k if is_image else 0)
-    hits = [h for h in result.hits if not omitted or collection.file_id(h.image_id) not in omitted]
+    query_files = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
+    caption_count = k if len(terms) == 1 and not (texts or question.more or question.less) else 0
+    result = retriever.search(terms, spec, k + len(query_files), file_ids, caption_count)
+    hits = [hit for hit in result.hits if collection.file_id(hit.image_id) not in query_files]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k
     relevant = retriever.relevant_files(terms)
@@ -212,19 +213,19 @@ def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
     """Returns the aspects of texts, "negation" and "sides", that no method of the pack handles.
 
     No method of this project handles negation (docs/results.md). Sides (left, right, above, below)
-    are unsupported in packs whose methods were measured with `evaluate --foils`, if none scored at
-    least 60 % of the true captions above those with the opposite relation.
+    are unsupported if methods of the pack were measured with `evaluate --foils`, and none of them
+    scored at least 60 % of the true captions above captions with the opposite relation.
     """
     values = [method.metrics.values for method in pack.methods.values() if method.metrics]
-    measured = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]
+    percentages = [metrics[_SIDES_MEASURE] for metrics in values if _SIDES_MEASURE in metrics]
     aspects = ["negation"] if any(map(_NEGATION.search, texts)) else []
-    if any(map(_SIDES.search, texts)) and measured and max(measured) < _DISTINGUISHED:
+    if any(map(_SIDES.search, texts)) and percentages and max(percentages) < _MIN_SIDES:
         aspects.append("sides")
     return aspects
 
 
 def decode_image(content: bytes | None) -> Image.Image | None:
-    """Decodes an uploaded query image; returns None for no content. May raise ImageError."""
+    """Decodes an uploaded image, or returns None for no content; raises ImageError if it cannot."""
     return decode(io.BytesIO(content), "the image") if content else None
 
 
@@ -240,7 +241,7 @@ def search_text(
     weight: p.Weight = 1.0,
     layout: p.Layout = False,
 ) -> Answer:
-    """Finds the images that best match words, an image of the collection, or examples."""
+    """Finds the images that best match words, an image of the collection, or example images."""
     question = Question(query, like, None, weight, more, less)
     return answer(retriever, question, method, k, filters, layout)
 

@@ -18,7 +18,7 @@ from polyview.app.settings import DEVICES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; `argv` defaults to the program's arguments."""
+    """Runs the command and returns its exit status; `argv` defaults to the program's arguments."""
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.ERROR, format="polyview: %(message)s")
     try:
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
+    """Searches and prints the hits; returns the exit status."""
     if options.explain is not None and options.explain.suffix.lower() != ".png":
         raise ValueError(f"--explain {options.explain} must end in .png")
     if not 1 <= options.k <= 1000:
@@ -47,7 +48,7 @@ def _search(options: argparse.Namespace) -> int:
     with Library(
         options.pack, options.gallery, method=options.method, device=options.device, watch=watch
     ) as library:
-        library.close()  # stops encoding captions
+        library.close()  # stops encoding captions, which are not printed
         for refusal in library.refused:
             print(f"polyview: left out: {refusal.reason}", file=sys.stderr)
         query = Path(options.query[1:]) if options.query.startswith("@") else options.query
@@ -83,11 +84,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Search a folder of images; prints a score and a path on each line.",
         epilog="Exits with 0 if there are results, 1 if nothing matches, 2 after an error.",
     )
-    text = 'words, terms such as "2: dog + beach - people", or @FILE, an image'
+    text = 'words, terms such as "2: dog + beach - people", or @FILE for an image'
     parser.add_argument("query", help=text)
     text = "a folder of images, or a ZIP archive of them (default: the pack's own images)"
     parser.add_argument("--gallery", help=text)
-    text = "a bundled name, a preset such as tinyclip, a folder, or a Hub id (default: by gallery)"
+    text = "a bundled name, preset, folder or Hub id (default: photos with --gallery, else scenes)"
     parser.add_argument("--pack", help=text)
     parser.add_argument("--method", help="a method, or several joined by + (default: the best)")
     parser.add_argument("-k", type=int, default=10, help="number of hits, 1 to 1,000 (default: 10)")
@@ -97,5 +98,5 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--paths0", action="store_true", help=text)
     text = "write the best image with the evidence of its score"
     parser.add_argument("--explain", type=Path, metavar="OUT.png", help=text)
-    parser.add_argument("--device", default="auto", choices=DEVICES)
+    parser.add_argument("--device", default="auto", choices=DEVICES, help="auto: CUDA if usable")
     return parser

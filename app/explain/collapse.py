@@ -4,7 +4,7 @@
   wins; views with scores within 1e-6 of the highest share the win.
 - *Similarity*: the cosine between two different views of the same image, averaged over all pairs
   of views and all images.
-- *In use*: the effective number of winning views, 2 to the power of the entropy of the wins.
+- *In use*: 2 ** (entropy of the wins in bits), the effective number of winning views.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Collapse(BaseModel):
     """The measurements of a method; the module's docstring defines the quantities."""
 
     method: str
-    state: str = "ready"  # "running", "ready" or "failed"; only "ready" sets the later fields
-    progress: str = ""  # or the reason of the failure
-    views: int = 0  # V
+    state: str = "ready"  # "running", "ready" or "failed"
+    progress: str = ""  # while running; the reason if failed
+    views: int = 0  # V; this and the later fields are set only if ready
     wins: list[float] | None = None  # V shares that sum to 1; None without captions
     similarity: float | None = None  # None with one view
     in_use: float | None = None  # the effective number of winning views; None without captions
@@ -43,7 +43,7 @@ class Collapse(BaseModel):
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
-    """Returns the mean cosine of two views of the same image; batches are (n, V, D) with V > 1."""
+    """Returns the mean cosine of two views of an image; each batch is (n, V, D) with V > 1."""
     total, images, views = 0.0, 0, 0
     for batch in batches:
         unit = torch.nn.functional.normalize(batch.float(), dim=2)
@@ -79,21 +79,22 @@ def measure(retriever: Retriever, name: str) -> Collapse:
 
 @torch.inference_mode()
 def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """Counts the captions for which each view of their image wins: (V,) float64.
+    """Returns the number of captions (V,) float64 for which each view of their image wins.
 
-    `owners` (C,) has the image id of each caption; images outside the gallery are ignored.
+    `owners` (C,) has the image id of each caption. Captions of images outside the gallery are
+    ignored. In the shapes, a batch has T captions of N images.
     """
     wins = torch.zeros((gallery.shape or (1, 1))[0], dtype=torch.float64)
     is_present = np.isin(owners, gallery.ids())
     ids, owners = captions.ids()[is_present], owners[is_present]
     for start in range(0, len(ids), _BATCH):
         batch = slice(start, start + _BATCH)
-        image_ids, rows = np.unique(owners[batch], return_inverse=True)
+        image_ids, columns = np.unique(owners[batch], return_inverse=True)
         images, texts = gallery.views(image_ids), captions.views(ids[batch])
         scores = gallery.method.view_scores(images, texts).cpu()  # (V, N, T)
-        paired = scores[:, rows, np.arange(len(rows))].double()  # (V, T)
-        highest = (paired >= paired.amax(dim=0) - _TIE).double()
-        wins += (highest / highest.sum(dim=0)).sum(dim=1)
+        own_scores = scores[:, columns, np.arange(len(columns))].double()  # (V, T)
+        is_highest = (own_scores >= own_scores.amax(dim=0) - _TIE).double()
+        wins += (is_highest / is_highest.sum(dim=0)).sum(dim=1)
     return wins
 
 
@@ -104,7 +105,7 @@ def measure_in_background(retriever: Retriever, name: str) -> Computation:
 
 
 def is_collapsed(retriever: Retriever, name: str) -> bool:
-    """Returns True if a method's views are nearly the same on a sample of images."""
+    """Returns whether a method's views are nearly the same on a sample of images."""
     gallery = retriever.index.images[name]
     if gallery.shape is None or gallery.shape[0] == 1:
         return False

@@ -19,14 +19,14 @@ from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 from polyview.models.preprocess import Box
 
-MAX_NUMBERS = 500_000  # maximum number of contributions of all images together
+MAX_NUMBERS = 500_000  # maximum number of contributions, summed over all images and words
 SIDE = 640  # maximum pixels of the longer side of the drawn image
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # no evidence: nearly black
 _ORANGE = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence
 _OPACITY = 0.66  # opacity of both colours
 NO_MAP = (
     "No map can be drawn: this method reads only a summary of the whole image. "
-    "Convert a CLIP pack again to get evidence of patches."
+    "If the pack was converted from CLIP, convert it again to get evidence of patches."
 )
 
 
@@ -36,18 +36,18 @@ class QueryEvidence:
 
     A score is the sum of `base`, `cells` and `whole_sentence`. With `per_view`, an axis V follows n
     in all arrays. `words` are the M words of all terms as the encoder reads them, without special
-    tokens such as [CLS]; "" stands for a cell of a query image. `whole_sentence` has the
-    contributions of special tokens, and of the text where it cannot be split over words; `base` has
-    constants and the contributions of summaries such as [CLS], which have no location.
+    tokens such as [CLS]; "" stands for a cell of a query image. `whole_sentence` has contributions
+    that belong to a special token or to no single word. `base` has contributions without a location
+    in the image: constants, and those of summaries such as [CLS].
     """
 
-    scores: np.ndarray  # (n,) as in a search
+    scores: np.ndarray  # (n,) the scores that a search returns
     terms: tuple[QueryTerm, ...]  # distinct terms with nonzero weights and their numbers of words
     words: tuple[str, ...]
     cells: np.ndarray  # (n, rows, columns, M)
     whole_sentence: np.ndarray  # (n, rows, columns)
     base: np.ndarray  # (n,)
-    seconds: tuple[tuple[float, ...], ...] = ()  # times of the frames on each sheet, for sets
+    seconds: tuple[tuple[float, ...], ...] = ()  # times of the frames on each sheet
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -73,35 +73,35 @@ def explain(
 
     `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `per_view`
     splits the scores of each view (`Method.view_scores`), and requires a single method. Raises
-    ValueError if an image or method is unknown, a term is not valid, or the score cannot be split.
+    ValueError if an image or method is unknown, a term is not valid, the score cannot be split, or
+    the evidence has more than `MAX_NUMBERS` numbers.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     methods = [retriever.methods.require_single(name) for name in names]
-    image_parts = [retriever.parts(images, name) for name in names]
-    views = [Views(parts.total) for parts in image_parts]
-    scores = np.zeros(views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
+    all_parts = [retriever.parts(images, name) for name in names]
+    image_views = [Views(parts.total) for parts in all_parts]
+    scores = np.zeros(image_views[0].embeddings.shape[: 2 if per_view else 1])  # (n, V) or (n,)
     words, query_terms, evidence = list[str](), list[QueryTerm](), list[Evidence]()
     for term in combine_terms(terms):
-        subject = retriever.subject(term)
-        split = []
-        for name, method, parts, image in zip(names, methods, image_parts, views, strict=True):
+        subject, splits = retriever.subject(term), list[Evidence]()
+        for name, method, parts, views in zip(names, methods, all_parts, image_views, strict=True):
             query = retriever.parts(subject, name)
-            split.append(method.evidence(parts, query, per_view=per_view).scaled(term.weight))
+            splits.append(method.evidence(parts, query, per_view=per_view).scaled(term.weight))
             score = method.view_scores if per_view else method.score
-            rows = score(image, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
-            scores += term.weight / len(names) * rows.double().cpu().numpy()
-        labels, located = _locate(mean_evidence(split), subject, retriever, images)
+            term_scores = score(views, Views(query.total))[..., 0].movedim(-1, 0)  # (n,) or (n, V)
+            scores += term.weight / len(names) * term_scores.double().cpu().numpy()
+        labels, term_evidence = _locate(mean_evidence(splits), subject, retriever, images)
         words += labels
-        evidence.append(located)
-        if sum(term_evidence.cells.numel() for term_evidence in evidence) > MAX_NUMBERS:
+        evidence.append(term_evidence)
+        if sum(each.cells.numel() for each in evidence) > MAX_NUMBERS:
             advice = "request fewer images, or use fewer example images"
             raise ValueError(f"the evidence has more than {MAX_NUMBERS:,} numbers; {advice}")
         count = len(labels) if isinstance(subject, str) else 0
         query_terms.append(QueryTerm(words=term.words, weight=term.weight, count=count))
     seconds: tuple[tuple[float, ...], ...] = ()
     if retriever.reads_sets:
-        clips = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
-        seconds = tuple(tuple(f.moment.seconds for f in clip if f.moment) for clip in clips)
+        sets = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
+        seconds = tuple(tuple(f.moment.seconds for f in frames if f.moment) for frames in sets)
     grid = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
     tables = [np.zeros((*scores.shape, *grid, 0), np.float32)]
     whole_sentence = np.zeros((*scores.shape, *grid), np.float32)
@@ -117,13 +117,13 @@ def explain(
 
 
 def _locate(
-    split: Evidence, subject: Subject, retriever: Retriever, images: Sequence[int]
+    evidence: Evidence, subject: Subject, retriever: Retriever, images: Sequence[int]
 ) -> tuple[list[str], Evidence]:
-    """Returns the words of a term and its evidence on the grid.
+    """Returns the words of a term, and the term's evidence as maps over the grid.
 
-    Contributions without a location are added to the base.
+    Adds contributions without a location to the base.
     """
-    table, sentence = split.cells, split.whole_sentence  # (n, ..., N, M), (n, ..., N)
+    table, sentence = evidence.cells, evidence.whole_sentence  # (n, ..., N, M), (n, ..., N)
     words: list[str] = []
     if isinstance(subject, str):
         tokens = retriever.tokenize(subject)
@@ -131,26 +131,26 @@ def _locate(
         columns = sorted({*range(len(tokens.words))} - tokens.special)
         sentence, table = sentence + table[..., special].sum(dim=-1), table[..., columns]
         words = [tokens.words[column] for column in columns]
-    elif retriever.reads_sets:  # a query image is one column
+    elif retriever.reads_sets:  # one column for the whole query image
         table = table.sum(dim=-1, keepdim=True)
-    else:  # the features of a query image have locations: one column for each of its cells
+    else:  # one column for each cell of the query image
         regions = retriever.runtime.regions
         count = math.prod(retriever.grid) if regions is None else table.shape[-1]
         sentence = sentence + table[..., :-count].sum(dim=-1)
         table = to_maps(retriever, table[None], subject)[0].flatten(-2)
     cells, whole_map = to_maps(retriever, table.mT, images), to_maps(retriever, sentence, images)
     total = table.sum((-2, -1), dtype=torch.float64) + sentence.sum(-1, dtype=torch.float64)
-    located = cells.sum((-3, -2, -1), dtype=torch.float64)
-    located = located + whole_map.sum((-2, -1), dtype=torch.float64)
+    map_total = cells.sum((-3, -2, -1), dtype=torch.float64)
+    map_total = map_total + whole_map.sum((-2, -1), dtype=torch.float64)
     cells = cells.movedim(-3, -1)  # (n, ..., rows, columns, M)
     words = words or [""] * cells.shape[-1]
-    return words, Evidence(cells, whole_map, split.base + total - located)
+    return words, Evidence(cells, whole_map, evidence.base + total - map_total)
 
 
 def to_maps(
     retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image, adds_up: bool = True
 ) -> Tensor:
-    """Arranges values (n, ..., N) of n images as maps (n, ..., rows, columns).
+    """Arranges values (n, ..., N) of n images as maps (n, ..., rows, columns), see also `to_sheet`.
 
     The value of a region is spread over its box, and values are added where boxes overlap. If
     values do not add up (`adds_up` is False), a cell has the largest value of its regions.
@@ -171,7 +171,7 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Returns (rows, columns) of sheets, and their frame ids; None, [] if images are not sets."""
+    """Returns [rows, columns] of a sheet and each image's frame ids; (None, []) without sets."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.window_of(image_id) for image_id in images]
@@ -185,12 +185,12 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Tiles values (..., T * n) of T frames into sheets (..., rows, columns); drops summaries."""
+    """Tiles values (..., T * N) of T frames into sheets (..., R * r, C * c) of R x C maps."""
     frames = retriever.runtime.to_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)
     padded = torch.nn.functional.pad(frames, (0, 0, 0, 0, 0, rows * columns - count))
-    tiles = padded.unflatten(-3, (rows, columns)).transpose(-3, -2)  # (..., rows, r, columns, c)
+    tiles = padded.unflatten(-3, (rows, columns)).transpose(-3, -2)  # (..., R, r, C, c)
     return tiles.flatten(-4, -3).flatten(-2)
 
 
@@ -205,7 +205,7 @@ def draw(
     if evidence.has_no_map:
         raise ValueError(NO_MAP)
     if retriever.reads_sets and retriever.image(image_id).moment:
-        raise ValueError("the evidence of a clip is per frame, not per cell; the app shows it")
+        raise ValueError("this pack explains a clip by its frames; open the app to see them")
     cells = evidence.cells[0].sum(axis=-1) + evidence.whole_sentence[0]
     if word is not None:
         key = retriever.reword(word).casefold() if word.strip() else ""  # as the pack reads it
@@ -229,14 +229,14 @@ def darken(image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1)) ->
     left, above = round(box[0] * image.width), round(box[1] * image.height)
     right = max(round(box[2] * image.width), left + 1)
     below = max(round(box[3] * image.height), above + 1)
-    relative = (evidence / max(float(np.abs(evidence).max()), 1e-9)).astype(np.float32)
+    strength = (evidence / max(float(np.abs(evidence).max()), 1e-9)).astype(np.float32)
 
-    def enlarge(cells: np.ndarray) -> np.ndarray:
+    def enlarge(cells: np.ndarray) -> np.ndarray:  # to the box, limited to 0..1
         large = Image.fromarray(cells.clip(0, 1)).resize((right - left, below - above))
         return np.asarray(large).clip(0, 1)[..., None]  # (h, w, 1)
 
-    opacity = _OPACITY * (1 - enlarge(relative))
-    colours = _DARK + (_ORANGE - _DARK) * enlarge(-relative)
+    opacity = _OPACITY * (1 - enlarge(strength))
+    colours = _DARK + (_ORANGE - _DARK) * enlarge(-strength)
     out = np.asarray(image, np.float32) * (1 - _OPACITY) + _DARK * _OPACITY
     area = np.asarray(image, np.float32)[above:below, left:right]
     out[above:below, left:right] = area * (1 - opacity) + colours * opacity

@@ -17,7 +17,7 @@ from polyview.app.search.hits import Hit, Timed
 from polyview.app.search.retriever import Retriever, Term
 
 _DIGITS = 5  # decimal digits of values in an answer
-_MAX_ELEMENTS = 12  # views of an answer, if a view is a single element
+_MAX_ELEMENTS = 12  # views in an answer, if each view is a single element
 Rows = list[Any]  # nested lists of numbers; pydantic does not validate them
 
 
@@ -25,9 +25,9 @@ class Views(Timed):
     """The views of one image; the fields from `text` on are set only for a text.
 
     Each of `views` has an index, a map over the grid (null without attention) and, for a text, a
-    score. If a view is a single cell, a text selects the views that add to its score, at most 12,
-    in descending order of scores. `similarity` has the cosines between all pairs of views, `inside`
-    the method's intermediate arrays (`Method.inside`), `knobs` their settings.
+    score. If each view is a single cell, a text limits `views` to the 12 highest nonzero scores.
+    `similarity` has the cosines of all pairs of views. `inside` has the method's intermediate
+    arrays (`Method.inside`), and `knobs` has their settings.
     """
 
     image_id: int
@@ -53,7 +53,7 @@ class Views(Timed):
 
 
 class Lens(Timed):
-    """The hits of a search with weighted views; `stayed` hits are also found without weights."""
+    """The hits of a search with weighted views; `stayed` of them are also found without weights."""
 
     query: str
     method: str
@@ -154,7 +154,7 @@ def search_weighted(
     weighted_views = method.apply_view_weights(gallery.views(ids[best]), lens)
     # the best view (k,) of each image among the remaining views
     winners = method.view_scores(weighted_views, query)[..., 0].argmax(dim=0)
-    view_indices = torch.arange(len(lens))
+    view_indices = torch.arange(len(lens))  # original indices of the remaining views
     if weighted_views.embeddings.shape[1] < len(lens):
         view_indices = view_indices[lens > 0]
     image_ids = retriever.find_best_frames(ids[best].tolist(), [Term(words)], name)

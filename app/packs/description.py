@@ -209,6 +209,6 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     distances = domain.distances(torch.stack(features).numpy())
     if (distances > domain.limit).mean() <= _MAX_UNLIKE_SHARE:
         return None
-    content = "drawn scenes of emoji" if info.name == SCENES else "images unlike these"
-    sentence = f"{info.title} was trained on {content}; its results here are unreliable."
+    text = "trained on drawn scenes" if info.name == SCENES else "calibrated on images unlike these"
+    sentence = f"{info.title} was {text}; its results here are unreliable."
     return Mismatch(sentence, PHOTOGRAPHS)

@@ -117,7 +117,7 @@ function hints(now, answer, context) {
   if (answer.matches === false && sure && !right && !small && !hints.length) {
     hints.push(el("span", {}, "No image seems to match; these are the closest."));
   }
-  if (answer.unfamiliar && !small) hints.push(el("span", {}, "This image is unlike the model's training images."));
+  if (answer.unfamiliar && !small) hints.push(el("span", {}, "This image is unlike the images on which the pack was calibrated."));
   if (small && !localStorage.getItem(NOTICE)) hints.push(notice());
   return hints;
 }

@@ -19,13 +19,13 @@ from polyview.export.runtime import Runtime
 from polyview.models.evidence import Parts
 from polyview.models.views import pad_sets
 
-_SETS_AT_ONCE = 16  # windows whose features are in memory at the same time
+_WINDOW_BATCH = 16  # windows whose features are in memory at the same time
 
 
 class Scores(NamedTuple):
-    """Scores `values` (N,) float32 and `ids` (N,) of images or files.
+    """The scores `values` (N,) float32 of N images or files, with their `ids` (N,).
 
-    For images, `images` equals `ids`; for files, it has the id (N,) of the best image of each file.
+    For images, `images` equals `ids`. For files, `images` has the id of each file's best image.
     """
 
     ids: np.ndarray
@@ -36,7 +36,7 @@ class Scores(NamedTuple):
 def best_of_files(scores: Scores, file_count: int) -> Scores:
     """Reduces the scores of images to the best score of each file, in the order of file ids.
 
-    `file_count` is the number of files in the collection, see `Collection.file_id`.
+    `file_count` is the number of files in the collection. `Collection.file_id` explains the ids.
 
     >>> ids = np.array([0, 1, 3, 5])
     >>> best_of_files(Scores(ids, np.array([0.1, 0.2, 0.4, 0.3]), ids), 2)
@@ -50,7 +50,7 @@ def best_of_files(scores: Scores, file_count: int) -> Scores:
 def nearest_frame(index: Index, image: CollectionImage) -> int:
     """Maps an image of a collection to its id in an index over the same collection.
 
-    Packs may index different frames of a clip; a frame is mapped to the frame nearest in time.
+    Packs may index different frames of a clip. The indexed frame nearest in time is chosen.
     """
     file_id = image.image_id % index.files
     moment, moments = image.moment, index.clips.get(file_id)
@@ -69,20 +69,21 @@ def best_frames(
     """Returns for each window of a clip the frame that contributes most to the window's score.
 
     A window is given by the id of one of its frames. `query` maps a method to the weight and the
-    parts of each term. The id of a window without stored features is returned unchanged. Raises
-    ValueError if a score cannot be split.
+    parts of each term. If the features of a window are not stored, its id is returned unchanged.
+    Raises ValueError if a score cannot be split.
     """
     best_frame_of = dict[int, int]()
-    for start in range(0, len(windows), _SETS_AT_ONCE):
-        sets = {w: index.clips.window_of(w) for w in windows[start : start + _SETS_AT_ONCE]}
+    for start in range(0, len(windows), _WINDOW_BATCH):
+        sets = {w: index.clips.window_of(w) for w in windows[start : start + _WINDOW_BATCH]}
         frame_ids = [*chain(*sets.values())]
-        rows = {name: index.features(frame_ids, name, cached_only=True) for name in query}
-        sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in rows.values())}
-        if not sets:
+        features = {name: index.features(frame_ids, name, cached_only=True) for name in query}
+        sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in features.values())}
+        if not sets:  # some features of each window are not stored
             continue
-        frame_scores = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T)
+        frame_scores = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T frames)
         for name, terms in query.items():
-            padded, mask = pad_sets([torch.cat([rows[name][i] for i in s]) for s in sets.values()])
+            rows = features[name]  # by frame id
+            padded, mask = pad_sets([torch.cat([rows[i] for i in s]) for s in sets.values()])
             images = runtime.image_parts(padded, name, mask)
             for weight, term in terms:
                 evidence = runtime.methods[name].evidence(images, term).scaled(weight)

@@ -19,7 +19,7 @@ from polyview.app.search.clips import Scores, nearest_frame
 from polyview.app.search.hits import Hit
 from polyview.app.search.retriever import Retriever, Term
 
-_TIMED_RUNS = 3  # timed answers of a column, whose median is reported
+_TIMED_RUNS = 3  # timed answers of a column; their median is reported
 _TIMING_SECONDS = 1.0  # total time of answers after which a column is not timed again
 _WAIT_SECONDS = 20.0  # time that a comparison waits for a gallery
 
@@ -57,9 +57,9 @@ class Column(BaseModel):
 class Comparison(BaseModel):
     """The answers of C methods to one query.
 
-    `tau` compares two columns over the images that at least one of them lists: over all images, low
-    ranks would dominate. `only_found` has the right images that only one column lists; if no right
-    image is known, all images that only one column lists.
+    `tau` compares two columns only over images that at least one of them lists, because the many
+    unlisted images would dominate tau. `only_found` has the images that only one column lists. If
+    any right image is known, `only_found` has only right images.
     """
 
     query: str = ""  # the terms as text
@@ -71,7 +71,7 @@ class Comparison(BaseModel):
     tau: list[list[float | None]]  # C x C, see `kendall_tau`
     only_found: dict[str, list[dict[str, int]]]  # by column: `image_id` and `rank`
     ranks: dict[int, list[int]]  # by id of a listed image: its rank in each column
-    remark: str = ""  # on unknown words and unsupported aspects of the query
+    remark: str = ""  # limitations of the answer, such as unknown words
 
 
 def compare(
@@ -84,26 +84,24 @@ def compare(
 ) -> Comparison:
     """Answers a query of at least one term in each column and compares the answers.
 
-    `retriever` answers columns without a pack. `peers` are the retrievers of other open packs over
-    the same collection, by key of the pack. `keys` are the keys of the columns. `k >= 1` is the
+    `keys` are the keys of the columns. `retriever` answers columns whose key names no pack. `peers`
+    maps the keys of other open packs to their retrievers over the same collection. `k >= 1` is the
     number of images in each column. The query image `image_id` is not ranked. Raises ValueError if
-    the query or a key is not valid or two keys are the same, `Refusal` if a gallery is incomplete.
+    the query or a key is not valid or a key is repeated, `Refusal` if a gallery is incomplete.
     """
     columns: dict[str, tuple[Column, Retriever, str]] = {}
     for key in keys:
-        label, _, spec = key.strip().rpartition("/")
-        if label and label not in peers:
-            raise ValueError(
-                f'no open pack "{label[:80]}" searches the same images; packs that do: '
-                f"{', '.join(peers) or 'none'}"
-            )
-        peer = peers[label] if label else retriever
+        pack, _, spec = key.strip().rpartition("/")
+        if pack and pack not in peers:
+            choices = ", ".join(peers) or "none"
+            raise ValueError(f'no open pack "{pack[:80]}" has the same images; known: {choices}')
+        peer = peers[pack] if pack else retriever
         names = peer.methods.names(spec)
         spec = "+".join(name for name in peer.methods if name in names)
-        method, title = f"{label}/{spec}" if label else spec, peer.methods.title(spec)
+        method, title = f"{pack}/{spec}" if pack else spec, peer.methods.title(spec)
         if method in columns:
             raise ValueError(f'"{method}" is named twice; name each column once')
-        title = f"{title} of {peer.info.title}" if label else title
+        title = f"{title} of {peer.info.title}" if pack else title
         paper = peer.methods[spec].paper if len(names) == 1 else ""
         columns[method] = Column(method=method, title=title, paper=paper), peer, spec
     for index in {peer.index for _, peer, _ in columns.values()}:
@@ -112,9 +110,9 @@ def compare(
             message = f"not all images are read yet ({index.progress}); compare once they are"
             raise Refusal(503, message, 5)
     query_file = None if image_id is None else retriever.collection.file_id(image_id)
-    runs = [
-        (c, _score_column(c, retriever, peer, terms, spec, k + 1))
-        for c, peer, spec in columns.values()
+    runs = [  # k + 1 images, because the query image may be one of them
+        (column, _score_column(column, retriever, peer, terms, spec, k + 1))
+        for column, peer, spec in columns.values()
     ]
     return measure(runs, k, truth(retriever, terms), query_file)
 
@@ -122,16 +120,19 @@ def compare(
 def truth(retriever: Retriever, terms: Sequence[Term]) -> Truth | None:
     """Returns the right images of a query that equals a caption, word for word; otherwise None."""
     ids = retriever.relevant_files(terms)
-    # if not all images are judged, the only relevant image of a caption is the one it describes
+    # if the images were not judged for each caption, a caption is relevant only to its own image
     truths = [image.truth for image in retriever.collection.images if image.truth]
-    complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
-    return Truth(image_ids=sorted(ids), complete=complete) if ids else None
+    is_complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
+    return Truth(image_ids=sorted(ids), complete=is_complete) if ids else None
 
 
 def _score_column(
     column: Column, retriever: Retriever, peer: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all images and sets the column's time; maps the k best clips to `retriever`'s ids."""
+    """Scores all files with `peer` and sets `column.ms`.
+
+    Converts the best frames of the k best files from ids of `peer` to ids of `retriever`.
+    """
     seconds: list[float] = []
     while len(seconds) < _TIMED_RUNS and sum(seconds) < _TIMING_SECONDS:
         start = time.perf_counter()
@@ -152,11 +153,11 @@ def measure(
     truth: Truth | None = None,
     query_file: int | None = None,
 ) -> Comparison:
-    """Compares columns by their scores of all images, and sets their hits and quality.
+    """Compares columns by their scores of all files (`runs`), and sets their hits and quality.
 
-    The ranked images are those that every column scored, so that ranks are comparable, without the
+    Ranks only the files that every column scored, so that ranks are comparable. Does not rank the
     query image `query_file`, which would always win. Equal scores are ordered by id. Raises
-    ValueError if no image is left to rank.
+    ValueError if no file is left to rank.
     """
     columns, scores = zip(*runs, strict=True)
     ids = reduce(np.intersect1d, [s.ids for s in scores])  # (N,) sorted ids of files
@@ -168,18 +169,18 @@ def measure(
     images = np.stack([s.images[row] for s, row in rows])  # (C, N)
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
-    right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
-    is_complete = truth is not None and truth.complete and bool(right.any())
-    list_count = Counter(i for row in lists for i in row if right[i] or not right.any())
+    is_right = np.isin(ids, truth.image_ids if truth else [])  # (N,)
+    is_complete = truth is not None and truth.complete and bool(is_right.any())
+    list_counts = Counter(i for row in lists for i in row if is_right[i] or not is_right.any())
     only_found: dict[str, list[dict[str, int]]] = {}
     for c, (column, indices) in enumerate(zip(columns, lists, strict=True)):
-        left = ranks[c - 1] if c else None
+        left = ranks[c - 1] if c else None  # ranks in the column to the left
         column.hits = [
             Place(
                 image_id=int(images[c, i]),
                 rank=int(ranks[c, i]),
                 score=float(values[c, i]),
-                right=bool(right[i]) if is_complete or right[i] else None,
+                right=bool(is_right[i]) if is_complete or is_right[i] else None,
                 left_rank=None if left is None else int(left[i]),
                 new=left is not None and bool(left[i] > k),
                 move=None if left is None or left[i] > k else int(left[i] - ranks[c, i]),
@@ -189,22 +190,23 @@ def measure(
         only_found[column.method] = [
             {"image_id": hit.image_id, "rank": hit.rank}
             for hit, i in zip(column.hits, indices, strict=True)
-            if list_count[i] == 1
+            if list_counts[i] == 1
         ]
-        true_ranks = ranks[c, right]
+        true_ranks = ranks[c, is_right]
         column.best_true_rank = int(true_ranks.min()) if len(true_ranks) else None
-        column.right_in_list = int(right[indices].sum()) if len(true_ranks) else None
+        column.right_in_list = int(is_right[indices].sum()) if len(true_ranks) else None
         column.r_precision = float((true_ranks <= len(true_ranks)).mean()) if is_complete else None
 
-    def tau(a: int, b: int) -> float | None:
-        union = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
-        return kendall_tau(values[a, union], values[b, union])
+    def tau(a: int, b: int) -> float | None:  # over images that column a or b lists
+        is_listed = (ranks[a] <= k) | (ranks[b] <= k)  # (N,)
+        return kendall_tau(values[a, is_listed], values[b, is_listed])
 
+    right_ids = ids[is_right].tolist()
     rows_by_id = {int(images[c, i]): i for c, indices in enumerate(lists) for i in indices}
     return Comparison(
         k=k,
         pictures=len(ids),
-        truth=Truth(image_ids=ids[right].tolist(), complete=is_complete) if right.any() else None,
+        truth=Truth(image_ids=right_ids, complete=is_complete) if right_ids else None,
         columns=list(columns),
         overlap=[[len({*a} & {*b}) / len(a) for b in lists] for a in lists],
         tau=[[tau(a, b) for b in range(len(runs))] for a in range(len(runs))],
@@ -223,16 +225,16 @@ def rank(scores: np.ndarray) -> np.ndarray:
 
 
 def kendall_tau(x: np.ndarray, y: np.ndarray) -> float | None:
-    """Returns Kendall's tau-b, the agreement of two scores (n,) on the order of n items, -1 to 1.
+    """Returns Kendall's tau-b (-1 to 1), the agreement of x (n,) and y (n,) on the order of items.
 
-    tau-b = (P - Q) / sqrt(X * Y), where P pairs of items are in the same order, Q in opposite
-    orders, X are not tied in x, and Y not in y (Kendall, Biometrika 1945). None if all items are
-    tied in x or y, or n < 2.
+    tau-b = (P - Q) / sqrt(X * Y) (Kendall, Biometrika 1945). P pairs of items have the same order
+    in x and y, and Q pairs the opposite order. X pairs differ in x, and Y pairs differ in y.
+    Returns None if X or Y is 0.
 
     >>> kendall_tau(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]))
     0.6666666666666666
     """
     a = np.sign(x[:, None] - x[None])  # (n, n)
     b = np.sign(y[:, None] - y[None])  # (n, n)
-    untied = np.abs(a).sum() * np.abs(b).sum()
-    return float((a * b).sum() / np.sqrt(untied)) if untied else None
+    product = np.abs(a).sum() * np.abs(b).sum()  # 4 X Y, because each pair is counted twice
+    return float((a * b).sum() / np.sqrt(product)) if product else None

@@ -1,4 +1,4 @@
-"""Long computations over a gallery, in background threads, and their stored results."""
+"""Runs long computations over a gallery in background threads, and stores their results."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class Computation:
     """The state of a long computation."""
 
-    result: Any = None  # None while the computation is unfinished
+    result: Any = None  # None until the computation has succeeded
     progress: str = "measuring"
     problem: str = ""  # the error message of a failed computation
 
@@ -39,8 +39,8 @@ class Computations(dict[Hashable, Computation]):
         """Starts a computation over the filled gallery, once for each key; returns its state.
 
         `function` returns the result and may set `progress`. Error messages start with `failure`.
-        A client of a public app has at most one unfinished computation, so that no client fills
-        the queue; a further computation starts at a later call.
+        Nothing starts while the gallery is being read, while the client of a public app has another
+        unfinished computation, or while `_MAX_UNFINISHED` exist; the caller must call again.
         """
         progress = self._index.progress
         if not progress.finished:
@@ -75,7 +75,7 @@ class Computations(dict[Hashable, Computation]):
         """Stores a computation; removes the oldest finished ones beyond `_MAX_STORED`."""
         with self._lock:
             self[key] = computation
-            finished = [k for k, r in self.items() if r.problem or r.result is not None]
-            for oldest in finished[: max(0, len(self) - _MAX_STORED)]:
+            finished_keys = [k for k, c in self.items() if c.problem or c.result is not None]
+            for oldest in finished_keys[: max(0, len(self) - _MAX_STORED)]:
                 self.pop(oldest, None)
         return computation

@@ -14,19 +14,19 @@ from PIL import Image
 from pydantic import BaseModel
 
 _SIDE = 16  # rows and columns of a fingerprint
-# the largest differences of near-duplicates: of colour values (0 to 255), on average and in any
-# cell, and the relative difference of width / height
+# the largest differences between near-duplicates: the mean difference of colour values (0 to 255),
+# the difference of a single value, and the relative difference of width / height
 _MEAN_DIFFERENCE, _CELL_DIFFERENCE, _RATIO_DIFFERENCE = 4.0, 24.0, 0.02
 
 
 class Hit(BaseModel):
-    """An image in a result; for a clip, its best frame or the frame that adds most to its score."""
+    """An image in a result. A frame represents a clip, see `Retriever.find_best_frames`."""
 
     image_id: int  # the id in the collection; for frames of clips, see `Clips.image`
-    file: str = ""  # the path relative to the collection
+    file: str = ""  # the path relative to the collection's folder
     score: float  # the method's score, higher is better
-    view: int | None = None  # the view that wins for every term; None without one, or for ensembles
-    rank: int  # 1 for the best
+    view: int | None = None  # the view that wins for every term; None if there is no such view
+    rank: int  # 1 for the best; 0 in a list that is not ranked
     seconds: float | None = None  # the time of the frame in its clip; None for a still image
     frame: int | None = None  # the index of the frame in its clip; None for a still image
     captions: list[str] = []
@@ -83,11 +83,11 @@ class Answer(Timed):
     terms: list[QueryTerm] = []
     exact: bool  # whether the hits are guaranteed to have the highest scores
     matches: bool | None  # whether any image satisfies the query; None if this cannot be estimated
-    # whether the query image differs from the training images; None without an image or if unknown
+    # whether an uploaded query image is unlike the pack's calibration images; None if not known
     unfamiliar: bool | None = None
     unknown: list[Unknown] = []
     unsupported: list[str] = []  # aspects that no method of the pack supports: "sides", "negation"
-    remark: str
+    remark: str  # limitations of the answer, such as unknown words
     hits: list[Hit]
     captions: list[Caption]
     images: list[Hit] = []  # equal to `hits` for an uploaded query image, otherwise empty
@@ -128,7 +128,7 @@ def image_size(thumbnail: Path) -> tuple[int, int]:
 
 
 def first_alike(fingerprints: Sequence[np.ndarray]) -> list[int]:
-    """Returns the index of the first similar fingerprint for each of n fingerprints, or its own.
+    """Returns for each of n fingerprints the index of the first similar one, or its own index.
 
     A fingerprint is compared only with the first of each group, so that a chain of small changes
     does not join different images.

@@ -76,7 +76,7 @@ def combine_terms(terms: Sequence[Term]) -> list[Term]:
 
 
 def single_term(query: Query) -> tuple[str, Views] | None:
-    """Returns method and views of a query of one method and one term of weight 1; else None."""
+    """Returns method and views of a query with one method and one term of weight 1, else None."""
     (name, terms), *others = query.items()
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
@@ -117,7 +117,7 @@ class Retriever:
     ) -> Answer:
         """Finds the k best images for a query of at least one term; ties are in gallery order.
 
-        Equal terms are combined. The weighted scores of terms are added, the scores of methods
+        Equal terms are combined. The weighted scores of terms are added. The scores of methods are
         averaged. A hit has a winning view if there is one method and the same view scores best for
         every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
@@ -191,7 +191,7 @@ class Retriever:
         return self.runtime.image_views(features, name, attention, mask)
 
     def parts(self, subject: Subject, name: str) -> Parts:
-        """Splits views over words or cells; raises ValueError if the method does not support it."""
+        """Splits views over words or cells; raises ValueError if the method cannot split them."""
         if isinstance(subject, str):
             return self.runtime.text_parts([self.reword(subject)], name)
         features, mask = self._features(subject, name)
@@ -208,7 +208,7 @@ class Retriever:
 
     @torch.inference_mode()
     def find_best_frames(self, ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """Replaces windows of clips by their frames from `best_frames`, if scores can be split."""
+        """Replaces ids of clips' windows by ids of their best frames, if scores can be split."""
         if self.reads_sets and self.index.clips:
             with suppress(ValueError):  # the score cannot be split
                 subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
@@ -229,9 +229,9 @@ class Retriever:
         return reword(tokens, text, self.runtime.reader.words) if tokens.unknown else text
 
     def unknown_words(self, *texts: str) -> dict[str, str | None]:
-        """Maps unknown words of texts, at most `_MAX_UNKNOWN`, to their replacements or None."""
-        typed = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
-        words = [word for word in dict.fromkeys(typed) if any(map(str.isalnum, word))]
+        """Maps at most `_MAX_UNKNOWN` unknown words of texts to their replacements or to None."""
+        words = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
+        words = [word for word in dict.fromkeys(words) if any(map(str.isalnum, word))]
         known = self.runtime.reader.words
         return {word: find_replacement(word, known) for word in words[:_MAX_UNKNOWN]}
 
@@ -279,15 +279,15 @@ class Retriever:
         return paths
 
     def make_thumbnails(self) -> None:
-        """Waits for all captions; makes thumbnails of the first images and deletes old ones."""
+        """Waits for all captions, makes thumbnails of the first images, and deletes unused ones."""
         self.index.captions_done.wait()
         for image in self.distinct_images()[:_MAX_PREPARED]:
-            with suppress(ValueError, OSError):  # answers work without thumbnails
+            with suppress(ValueError, OSError):  # a request for the image tries again
                 fingerprint(self.thumbnail(image.image_id))
         delete_old_thumbnails(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method; encodes an uploaded image once per encoder."""
+        """Encodes a query with each method; runs an image encoder once for each uploaded image."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
 
@@ -306,7 +306,7 @@ class Retriever:
         }
 
     def _features(self, images: Images, name: str) -> tuple[Tensor, Tensor | None]:
-        """Returns features (n, N, d) and mask (n, N) of images; None as mask of a decoded image."""
+        """Returns features (n, N, d) and mask (n, N) of n images; a decoded image has no mask."""
         if isinstance(images, Image.Image):
             return self.runtime.image_features([images], name), None
         sets = [self.index.clips.window_of(image_id) for image_id in images]
@@ -326,9 +326,10 @@ class Retriever:
                 pairs.append((ids, weight / len(query) * values))
         ids = pairs[0][0]
         if not all(np.array_equal(term_ids, ids) for term_ids, _ in pairs):
-            # galleries may grow between the calls of `scores`
+            # galleries may grow between the calls of `scores`: keep the ids that all have
             ids = reduce(np.intersect1d, [term_ids for term_ids, _ in pairs])
-            pairs = [(o, v[np.intersect1d(o, ids, return_indices=True)[1]]) for o, v in pairs]
+            rows = [np.intersect1d(term_ids, ids, return_indices=True)[1] for term_ids, _ in pairs]
+            pairs = [(ids, values[row]) for (_, values), row in zip(pairs, rows, strict=True)]
         return Scores(ids, reduce(np.add, [values for _, values in pairs]), ids)
 
     def _find_best(
@@ -342,7 +343,7 @@ class Retriever:
             gallery = self._wait_for_gallery(pair[0], search_captions)
             if search_captions:
                 return gallery.search(pair[1], k), None
-            if not gallery.local or len(gallery) > MAX_SAMPLE:
+            if not gallery.local or len(gallery) > MAX_SAMPLE:  # scoring all would be slow
                 return gallery.search_files(pair[1], k, file_ids, self.index.files), None
         ids, values, _ = self._scores(query, search_captions)
         selection = self._select(ids, file_ids)
@@ -365,12 +366,12 @@ class Retriever:
 
     def _wait_for_gallery(self, name: str, search_captions: bool) -> Gallery:
         """Waits for a gallery of images or captions; raises `Refusal` if it stays empty."""
-        index, end = self.index, time.monotonic() + _WAIT_SECONDS
+        index, deadline = self.index, time.monotonic() + _WAIT_SECONDS
         gallery, done = index.images[name], index.images_done
         if search_captions:
             gallery, done = index.captions[name], index.captions_done
         done.wait(_WAIT_SECONDS if search_captions else _SHORT_WAIT_SECONDS)
-        while not len(gallery) and time.monotonic() < end and not done.wait(0.1):
+        while not len(gallery) and time.monotonic() < deadline and not done.wait(0.1):
             pass
         if len(gallery):
             return gallery

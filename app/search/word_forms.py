@@ -13,10 +13,10 @@ from pathlib import Path
 from polyview.export.pack.calibration import SMALL_WORDS
 from polyview.export.texts import Tokens
 
-_MIN_LETTERS = 3  # letters of a word and of a verb's stem: "king" is not a form of "k"
-_MAX_LETTERS = 30  # letters of a word
+_MIN_LETTERS = 3  # of a word and of a verb's stem, so that "king" is not a form of "k"
+_MAX_LETTERS = 30  # of a word
 _NOT_PLURAL = {"news", "means", "goods"}  # words that do not derive from "new", "mean", "good"
-_PLURALS = (
+_PLURALS = (  # the ending of a plural, and the ending of its singular
     ("men", "man"), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ses", "s"), ("xes", "x"),
     ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("oes", "o"), ("s", ""),
 )  # fmt: skip
@@ -24,18 +24,18 @@ _PLURALS = (
 _DOUBLED = re.compile(r"[^aeiou]*[aeiou][bdgklmnprt]")
 
 
-def reword(tokens: Tokens, text: str, known: frozenset[str]) -> str:
+def reword(tokens: Tokens, text: str, known_words: frozenset[str]) -> str:
     """Replaces the unknown words of a text by known words; `tokens` are the text's tokens."""
     pieces, last_end = list[str](), 0
     for index, original in tokens.unknown.items():
-        if word := find_replacement(original, known):
+        if word := find_replacement(original, known_words):
             start, end = tokens.spans[index]
             pieces += [text[last_end:start], word]
             last_end = end
     return "".join([*pieces, text[last_end:]])
 
 
-def find_replacement(word: str, known: frozenset[str]) -> str | None:
+def find_replacement(word: str, known_words: frozenset[str]) -> str | None:
     """Returns the known word that replaces an unknown word; None if no known word is related.
 
     >>> known = frozenset("dogs dog run cat bike riding leaf sofas man".split())
@@ -52,16 +52,16 @@ def find_replacement(word: str, known: frozenset[str]) -> str | None:
     # prefer a word with the same ending: "cats" rather than "cat" for "kittens"
     ending = next((end for end in ("ing", "ed", "s") if word.endswith(end)), "")
     for base in (*_bases(word), *_synonyms(word)):
-        if words := _words_by_base(known).get(base):
-            return min(words, key=lambda each: (not each.endswith(ending), len(each), each))
+        if words := _words_by_base(known_words).get(base):
+            return min(words, key=lambda form: (not form.endswith(ending), len(form), form))
     return None
 
 
 @cache
-def _words_by_base(known: frozenset[str]) -> dict[str, list[str]]:
+def _words_by_base(known_words: frozenset[str]) -> dict[str, list[str]]:
     """Maps each base word to the known words that may derive from it."""
     words: dict[str, list[str]] = {}
-    for word in known - SMALL_WORDS:
+    for word in known_words - SMALL_WORDS:
         for base in _bases(word):
             words.setdefault(base, []).append(word)
     return words
@@ -76,7 +76,7 @@ def _groups(name: str) -> list[list[str]]:
 
 
 def _synonyms(word: str) -> Iterator[str]:
-    """Yields synonyms of a word and more general words, each followed by its base words."""
+    """Yields synonyms and generalisations of a word, each followed by its base words."""
     for base in (word, *_bases(word)):
         names = [name for group in _groups("synonyms") if base in group for name in group]
         names += [name for name, *kinds in _groups("kinds") if base in kinds]
@@ -101,8 +101,8 @@ def _bases(word: str) -> list[str]:
             continue
         if stem.endswith("i"):
             bases.append(f"{stem[:-1]}y")
-        elif stem[-1] == stem[-2]:
+        elif stem[-1] == stem[-2]:  # "falling" derives from "fall", "running" from "run"
             bases += [stem, stem[:-1]] if stem[-1] in "lsfz" else [stem[:-1], stem]
-        else:
+        else:  # "hiking" derives only from "hike": "hik" would double its "k"
             bases += [f"{stem}e"] if _DOUBLED.fullmatch(stem) else [stem, f"{stem}e"]
     return [*(base for base in bases if len(base) > 1), word]
