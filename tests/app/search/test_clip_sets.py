@@ -102,7 +102,7 @@ def test_hits_have_moments_and_evidence_adds_up(retriever: Retriever) -> None:
             assert results.seconds[place][best] == hit.seconds
     query = Term(image=retriever.image(hits[0].image_id))  # an image is one column
     assert explain(retriever, [query], "vse_infty", [hits[0].image_id]).words == ("",)
-    with pytest.raises(ValueError, match="per frame"):
+    with pytest.raises(ValueError, match="by its frames"):
         draw(retriever, results, hits[0].image_id, "dog")
     plain = retriever.search([Term("a dog")], "pvse", 5).hits
     lens = views.search_weighted(retriever, "a dog", "pvse", (1.0, 1.0), 5).hits

@@ -137,7 +137,7 @@ def test_averages_and_other_packs(retriever: Retriever, tiny_pack: Path, tmp_pat
         (["vsepp", "vsepp"], '"vsepp" is named twice'),
         (["vsepp+vse_infty", "vse_infty+vsepp"], '"vsepp.vse_infty" is named twice'),
         (["vsepp", "clip"], "choose one of vsepp, vse_infty"),
-        (["vsepp", "nowhere/vsepp"], 'no open pack "nowhere".* packs that do: shapes'),
+        (["vsepp", "nowhere/vsepp"], 'no open pack "nowhere".* known: shapes'),
     ):
         with pytest.raises(ValueError, match=sentence):
             compare(retriever, beside, terms, wrong, 5)
