@@ -85,7 +85,9 @@ def argument_defaults(name: str) -> dict[str, Any]:
     if method_class.config_type is not None:
         return {field.name: field.default for field in fields(method_class.config_type)}
     parameters = list(inspect.signature(method_class.__init__).parameters.values())
-    return {parameter.name: parameter.default for parameter in parameters[3:]}  # not self, widths
+    return {
+        parameter.name: parameter.default for parameter in parameters[3:]
+    }  # after self and widths
 
 
 def _check_value(method_name: str, argument: str, value: Any, example: Any) -> None:

@@ -194,7 +194,7 @@ class BertTextEncoder(TextEncoder):
         self.model = build_network("AutoModel", config)
         self.model.pooler = None  # `forward` does not use its output
         self.dim = int(self.model.config.hidden_size)
-        # RoBERTa's position ids start at its padding id + 1
+        # RoBERTa's position ids start at 2, its padding id + 1
         offset = 2 if self.model.config.model_type == "roberta" else 0
         self.max_length = int(self.model.config.max_position_embeddings) - offset
 

@@ -51,7 +51,9 @@ class SceneNet(ImageEncoder):
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks) + 1:
-            raise ValueError(f"widths must have {len(blocks) + 1} values, not {len(widths)}")
+            raise ValueError(
+                f"{len(blocks)} stages need {len(blocks) + 1} widths, not {len(widths)}"
+            )
         self.parts = parts
         self.dim = widths[-1] * (math.prod(parts) if parts else 1)
         self.stride = _STEM_STRIDE * 2 ** len(blocks)
