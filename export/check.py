@@ -1,12 +1,13 @@
 """Checks that a pack preprocesses images and texts as its model expects (`polyview check PACK`).
 
-Wrong preprocessing raises no exception; it only lowers retrieval accuracy. The check scores 50
-images and one caption of each with the pack's preprocessing, and again with one step changed.
+Wrong preprocessing raises no exception; it only lowers retrieval accuracy. The check scores images
+and one caption of each with the pack's preprocessing, and again with one step changed.
 
-The *margin* of an image and its caption is their score minus the mean score of the image with the
-other captions, in standard deviations of those scores, averaged with the same quantity for the
-caption and the other images. A step is wrong if a variant of the step increases the mean margin by
-more than `LIMIT` standard errors.
+The *margin* of an image and its caption states how far their score exceeds those of wrong pairs. It
+is the score minus the mean score of the image with the other captions, divided by the standard
+deviation of those scores. The same number is computed for the caption and the other images, and the
+two are averaged. A step is wrong if a variant of the step increases the mean margin by more than
+`LIMIT` standard errors.
 """
 
 import re
@@ -24,10 +25,10 @@ from polyview.export.texts import load_tokenizer, pad
 from polyview.models import Views
 from polyview.models.preprocess import Filter, Preprocess, to_rgb
 
-COUNT = 50  # number of images, each with one caption
+COUNT = 50  # default number of images, each with one caption
 MIN_PAIRS = 20  # minimum number of pairs; with fewer, hardly any difference is significant
 LIMIT = 3.5  # standard errors; chance alone exceeds this limit in 1 of 2,000 comparisons
-NORMALISATIONS = {
+NORMALISATIONS = {  # name -> mean and standard deviation of red, green and blue
     "mean 0.5, std 0.5": ((0.5,) * 3, (0.5,) * 3),
     "CLIP's mean and std": ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758)),
     "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -39,7 +40,7 @@ TEMPLATES = "<start> TEXT <end>", _CLIP, "[CLS] TEXT [SEP]", "TEXT </s>", "TEXT 
 PADDINGS = "[PAD]", "<pad>", "</s>", "<|endoftext|>"
 PROMPT = "a photo of {}"
 
-Tokens = list[list[int]]  # ids of each text
+Tokens = list[list[int]]  # token ids of each text
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def check_preprocessing(
 ) -> list[Verdict]:
     """Checks a method's preprocessing on N images of any size and one caption of each.
 
-    Returns the best variant of each step: wrong steps first, then by descending gain. Raises
-    ValueError if the pack reads no images, or the method is unknown.
+    Returns a verdict on the best variant of each step. Wrong steps come first, and larger gains
+    before smaller ones. Raises ValueError if the pack reads no images, or the method is unknown.
     """
     runtime.require_images()
     head = runtime.methods[method]
@@ -68,8 +69,8 @@ def check_preprocessing(
         return runtime.image_views(runtime.pixel_features(pixels, method), method)
 
     def text_views(ids: Tokens) -> Views:
-        words = runtime.token_features(*pad(ids), method)
-        return runtime.encode_batches(head.encode_text, *words, attention=False)
+        features, mask = runtime.token_features(*pad(ids), method)
+        return runtime.encode_batches(head.encode_text, features, mask, attention=False)
 
     def margins(image_side: Views, text_side: Views) -> np.ndarray:
         return pair_margins(head.score(image_side, text_side).double().cpu().numpy())
@@ -77,16 +78,17 @@ def check_preprocessing(
     with torch.inference_mode():
         tokens = [runtime.reader.read(text).ids for text in texts]
         pack_images, pack_texts = image_views(runtime.preprocess(images)), text_views(tokens)
-        pack_margins, results = margins(pack_images, pack_texts), list[Verdict]()
+        pack_margins, verdicts = margins(pack_images, pack_texts), list[Verdict]()
         for step, variant, pixels in _pixel_variants(runtime.preprocess, images):
             changed_margins = margins(image_views(pixels), pack_texts)
-            results.append(_compare(step, variant, pack_margins, changed_margins))
-        for step, variant, changed, reference in _token_variants(runtime, texts, tokens):
-            baseline = margins(pack_images, text_views(reference)) if reference else pack_margins
-            changed_margins = margins(pack_images, text_views(changed))
-            results.append(_compare(step, variant, baseline, changed_margins))
-    steps = groupby(results, key=lambda verdict: verdict.step)
-    # prefers variants that change the scores (error > 0)
+            verdicts.append(_compare(step, variant, pack_margins, changed_margins))
+        for step, variant, ids, reference_ids in _token_variants(runtime, texts, tokens):
+            reference = text_views(reference_ids) if reference_ids else pack_texts
+            baseline = margins(pack_images, reference)
+            changed_margins = margins(pack_images, text_views(ids))
+            verdicts.append(_compare(step, variant, baseline, changed_margins))
+    steps = groupby(verdicts, key=lambda verdict: verdict.step)
+    # a variant with error 0 equals the pack's step; any other variant is preferred
     best = [max(group, key=lambda verdict: (verdict.error > 0, verdict.gain)) for _, group in steps]
     return sorted(best, key=lambda verdict: (verdict.right, -verdict.gain))
 
@@ -94,7 +96,7 @@ def check_preprocessing(
 def _pixel_variants(
     preprocess: Preprocess, images: Sequence[Image.Image]
 ) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yields steps, variants and the pixels (N, 3, S, S) with each variant."""
+    """Preprocesses N images by each variant; yields step, variant and pixels (N, 3, size, size)."""
     for variant, (mean, std) in NORMALISATIONS.items():
         yield "normalisation", variant, replace(preprocess, mean=mean, std=std)(images)
     bgr_images = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
@@ -111,41 +113,44 @@ def _pixel_variants(
 def _token_variants(
     runtime: Runtime, texts: Sequence[str], tokens: Tokens
 ) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-    """Yields steps, variants, changed tokens, and the tokens to compare with (None: `tokens`)."""
-    limit = runtime.info.tokenizer.max_length
+    """Yields step, variant, changed tokens, and the tokens to compare with (None: `tokens`)."""
+    max_length = runtime.info.tokenizer.max_length
     tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
     vocabulary = tokenizer.get_vocab()
     names = vocabulary.keys() & {*" ".join(TEMPLATES).split(), *PADDINGS} - {"TEXT"}
-    special = {vocabulary[name] for name in names}
+    special_ids = {vocabulary[name] for name in names}
 
     def read(changed_texts: Iterable[str]) -> Tokens:
         return [runtime.reader.read(text).ids for text in changed_texts]
 
     step = "special tokens and padding"
-    words = [[i for i in ids if i not in special] for ids in tokens]
+    word_ids = [[i for i in ids if i not in special_ids] for ids in tokens]
     for template in TEMPLATES:
         start, end = (marks.split() for marks in template.split("TEXT"))
         if vocabulary.keys() >= {*start, *end}:
-            max_words = limit - len(start + end)
+            max_words = max_length - len(start + end)
             prefix, suffix = ([vocabulary[name] for name in marks] for marks in (start, end))
-            yield step, template, [[*prefix, *ids[:max_words], *suffix] for ids in words], None
-    yield step, "TEXT alone", [ids or tokens[0] for ids in words], None
+            yield step, template, [[*prefix, *ids[:max_words], *suffix] for ids in word_ids], None
+    # the first text replaces a text without words, because the encoder needs a token
+    yield step, "TEXT alone", [ids or tokens[0] for ids in word_ids], None
     for name in sorted(vocabulary.keys() & {*PADDINGS}):
-        padded = [ids + [vocabulary[name]] * (limit - len(ids)) for ids in tokens]
-        yield step, f"{name} up to {limit} tokens", padded, None
+        padded = [ids + [vocabulary[name]] * (max_length - len(ids)) for ids in tokens]
+        yield step, f"{name} up to {max_length} tokens", padded, None
     yield "prompt", PROMPT.format("TEXT"), read(map(PROMPT.format, texts)), None
     without_prompt: Tokens = []
     for text, ids in zip(texts, tokens, strict=True):
-        prefix, suffix = ([*takewhile(special.__contains__, s)] for s in (ids, ids[::-1]))
-        max_words = limit - len(prefix + suffix)
+        # the special tokens at the start and, in reverse order, at the end
+        prefix, suffix = ([*takewhile(special_ids.__contains__, i)] for i in (ids, ids[::-1]))
+        max_words = max_length - len(prefix + suffix)
         content = tokenizer.encode(text, add_special_tokens=False).ids[:max_words]
         without_prompt.append([*prefix, *content, *suffix[::-1]])
     yield "prompt", "TEXT alone", without_prompt, None
+    # compares with upper case, because many captions are already lower-case
     yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
     unpunctuated = [" ".join(re.findall(r"\w+", text)) for text in texts]
     # one comma in each text, or a comma after every word if the vocabulary has no comma
-    count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
-    punctuated = read(f"{text.replace(' ', ', ', count)}." for text in unpunctuated)
+    comma_count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
+    punctuated = read(f"{text.replace(' ', ', ', comma_count)}." for text in unpunctuated)
     yield "punctuation", "none", read(unpunctuated), punctuated
 
 
@@ -155,14 +160,14 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
     >>> pair_margins(np.array([[5.0, 0, 2], [0, 5, 3], [1, 4, 5]])).round(2).tolist()
     [6.5, 1.92, 3.33]
     """
-    paired, others = np.diag(scores), ~np.eye(len(scores), dtype=bool)
-    sides = [matrix[others].reshape(len(scores), -1) for matrix in (scores, scores.T)]
-    margins = [(paired - side.mean(axis=1)) / np.maximum(side.std(axis=1), 1e-9) for side in sides]
+    paired, is_other = np.diag(scores), ~np.eye(len(scores), dtype=bool)
+    others = [matrix[is_other].reshape(len(scores), -1) for matrix in (scores, scores.T)]
+    margins = [(paired - side.mean(axis=1)) / np.maximum(side.std(axis=1), 1e-9) for side in others]
     return np.mean(margins, axis=0)
 
 
 def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray) -> Verdict:
-    """Compares the margins (N,) of a variant with those of the pack's step."""
+    """Compares the margins (N,) of a variant with the margins (N,) of its baseline."""
     gains = margins - baseline
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5)
     return Verdict(step, not gain > LIMIT * error, variant, gain, error)
@@ -171,10 +176,10 @@ def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray)
 def choose_pairs(image_of: Sequence[int], count: int = COUNT) -> dict[int, int]:
     """Chooses at most `count` evenly spaced images; returns image -> index of its first caption.
 
-    `image_of` is the image of each caption. Raises ValueError if `count` or the number of images
+    `image_of` lists the image of each caption. Raises ValueError if `count` or the number of images
     with captions is below `MIN_PAIRS`.
     """
-    first_captions = {image: row for row, image in reversed([*enumerate(image_of)])}
+    first_captions = {image: caption for caption, image in reversed([*enumerate(image_of)])}
     images = sorted(first_captions)
     if (available := min(len(images), count)) < MIN_PAIRS:
         raise ValueError(f"a check needs {MIN_PAIRS} images with captions, not {available}")

@@ -19,15 +19,14 @@ DESCRIPTION = "Zero-shot retrieval with CLIP (ICML 2021) or SigLIP (ICCV 2023), 
 def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = None) -> PackInfo:
     """Builds a pack of zero-shot CLIP or SigLIP; an existing folder `out` is replaced.
 
-    `source` is a folder or Hub id of CLIP or SigLIP, see `export/encoders/sources.py`; `gallery` a
-    folder with `gallery.json` to copy. Raises errors as `load_image_source` and `build_pack` do.
+    `source` is a folder or Hub id of CLIP or SigLIP, see `export/encoders/sources.py`. `gallery` is
+    a folder with `gallery.json` to copy. Raises errors as `load_image_source` and `build_pack` do.
     """
     projected = f"{source}#projected"  # raises ValueError for any other model
     image_encoder, preprocess, _ = load_image_source(projected, rounded=False)
     text_encoder, tokenizer, spec = load_text_source(projected, rounded=False)
     arguments = {"embed_dim": image_encoder.dim, "rows": True}
-    widths = image_encoder.dim, text_encoder.dim
-    head = models.build(METHOD, *widths, arguments).eval()
+    head = models.build(METHOD, image_encoder.dim, text_encoder.dim, arguments).eval()
     config = {"method": METHOD, "backbone": source, "text": {"source": source}, "seed": 0}
     image_rows, text_rows = ImageRows(cast(Any, image_encoder)), TextRows(cast(Any, text_encoder))
     method = MethodParts(image_rows, text_rows, head, arguments, config, spec["sha256"])
@@ -46,9 +45,9 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
-    parser = pack_parser("clip", "Build a pack of zero-shot CLIP.")
+    parser = pack_parser("clip", "Build a pack of zero-shot CLIP or SigLIP.")
     add = parser.add_argument
-    add("--from", dest="source", required=True, help="folder or Hub id[@revision] of CLIP")
+    add("--from", dest="source", required=True, help="folder or Hub id[@revision] of the model")
 
     def build(options: argparse.Namespace) -> PackInfo:
         credit = f"CLIP, weights of {Path(options.source).name}"

@@ -21,7 +21,7 @@ MAX_WORDS = 15  # maximum number of words listed for each method
 BATCH_BYTES = 8 * 2**20  # maximum bytes of the scores in one batch
 _MAX_CAPTIONS = 256  # maximum number of captions in one batch
 _MIN_CAPTIONS = 3  # minimum number of captions with a listed word
-_MIN_SIGNIFICANCE = 1.96  # log ratio of a listed word, in standard errors
+_MIN_SIGNIFICANCE = 1.96  # minimum log ratio of a listed word, in standard errors
 _LENGTHS = ("up to 6 words", "7 to 9 words", "10 to 12 words", "13 words or more")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 # the start of a text that spreadsheets execute as a formula
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
         return {*_WORD.findall(self.text.lower())}
 
     def matches(self, kind: str) -> bool:
-        """Returns whether the caption has a kind ("" for any), or for "word:dog" contains "dog"."""
+        """Returns whether a kind fits the caption; "" fits all, "word:dog" those with "dog"."""
         word = kind.lower().removeprefix("word:")
         return word in self.words() if kind.startswith("word:") else kind in ("", self.kind)
 
@@ -64,32 +64,33 @@ class Outcome(NamedTuple):
 def rank_captions(
     captions: Sequence[Caption], specs: Iterable[str], image_count: int, scores: Scores
 ) -> dict[str, np.ndarray]:
-    """Ranks N images for Q captions by each spec (method or ensemble), in batches of captions.
+    """Ranks N = `image_count` images for Q captions by each spec (method or ensemble).
 
-    `scores` returns -inf for images that are not listed. Returns for each spec (3, Q) int32: the
-    rank of the first correct image (`UNRANKED` if none is listed); the image that ranks first; and,
-    of the images that this spec and all previous specs rank above the labelled image, the one that
-    this spec ranks highest. -1 stands for no image. Raises ValueError for a score of NaN.
+    `scores` returns -inf for images that are not listed. Returns spec -> table (3, Q) int32. Row 0
+    is the rank of the first correct image, or `UNRANKED` if none is listed. Row 1 is the image that
+    ranks first. Row 2 is an image that this spec and all previous specs rank above the labelled
+    image; of several, it is the one with the best rank by this spec. In rows 1 and 2, -1 stands for
+    no image. Raises ValueError for a score of NaN.
     """
-    ranks = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
+    tables = {spec: np.full((3, len(captions)), -1, np.int32) for spec in specs}
     step = min(_MAX_CAPTIONS, max(1, BATCH_BYTES // (4 * image_count)))
     for start in range(0, len(captions), step):
         batch = slice(start, start + step)
         higher = np.ones((len(captions[batch]), image_count), bool)  # above the labelled image
-        for spec, table in ranks.items():
+        for spec, table in tables.items():
             rows = zip(table[:, batch].T, scores(spec, batch), captions[batch], higher, strict=True)
-            for rank, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
+            for column, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
                 right, top_image = np.array(caption.right), values.argmax()
                 if np.isnan(values[top_image]):  # argmax prefers NaN
                     raise ValueError("a score is NaN: the weights are damaged or training diverged")
                 score = values[right].max()
                 ties = (values[: right[values[right] == score].min()] == score).sum()
-                rank[0] = UNRANKED if score == -np.inf else 1 + (values > score).sum() + ties
-                rank[1] = -1 if values[top_image] == -np.inf else top_image
+                column[0] = UNRANKED if score == -np.inf else 1 + (values > score).sum() + ties
+                column[1] = -1 if values[top_image] == -np.inf else top_image
                 above &= values > values[right[0]]
                 if above.any():
-                    rank[2] = np.where(above, values, -np.inf).argmax()
-    return ranks
+                    column[2] = np.where(above, values, -np.inf).argmax()
+    return tables
 
 
 def compare(
@@ -97,15 +98,16 @@ def compare(
 ) -> list[Outcome]:
     """Compares the first k images of the methods A and B for each caption.
 
-    `a` and `b` (2, Q) are ranks and first images, `above` (Q,) images, all from `rank_captions`. A
-    suspect is an image in `above`; if `is_exact`, a first image of A or B that is correct but not
-    the labelled image. Missing labels lower recall (ECCV Caption, Chun et al., ECCV 2022).
+    `a` and `b` (2, Q) are rows 0 and 1 of the tables of A and B from `rank_captions`; `above` (Q,)
+    is row 2 of the last table. The suspect of a caption is its image in `above`; if `is_exact`, it
+    is a first image of A or B that is correct but not the labelled image. Missing labels lower
+    recall (ECCV Caption, Chun et al., ECCV 2022).
     """
     (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
     labels = np.array([caption.right[0] for caption in captions])
     if is_exact(captions):
-        is_right = [(rank == 1) & (first != labels) for rank, first in (a, b)]
-        suspects = np.select(is_right, [first_a, first_b], -1)
+        is_suspect = [(rank == 1) & (first != labels) for rank, first in (a, b)]
+        suspects = np.select(is_suspect, [first_a, first_b], -1)
     hits_a, hits_b = rank_a <= k, rank_b <= k
     cells = np.select([hits_a & hits_b, hits_a, hits_b], ["both", "a", "b"], "neither")
     columns = [values.tolist() for values in (cells, rank_a, rank_b, labels)]
@@ -117,18 +119,18 @@ def compare(
 
 
 def is_exact(captions: Iterable[Caption]) -> bool:
-    """Returns whether a caption has several correct images; all labels then count as complete."""
+    """Returns whether any caption has several correct images; if so, labels count as complete."""
     return any(len({*caption.right}) > 1 for caption in captions)
 
 
 def count_cells(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Counts the outcomes in each of `CELLS`."""
-    numbers = Counter(row.found for row in outcomes)
-    return {cell: numbers[cell] for cell in CELLS}
+    counts = Counter(row.found for row in outcomes)
+    return {cell: counts[cell] for cell in CELLS}
 
 
 def count_by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Returns for each kind of caption `kind`, the number of `captions`, and `count_cells`."""
+    """Returns a row for each kind of caption: `kind`, number of `captions`, and `count_cells`."""
     groups = defaultdict[str, list[Outcome]](list)
     for row in outcomes:
         groups[row.kind].append(row)
@@ -138,10 +140,10 @@ def count_by_kind(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Summarises at least one outcome.
 
-    Returns `counts`; `difference`, A's recall minus B's in percent, with `low` and `high` of its
-    normal 95 % interval, clustered by image because captions of one image are not independent
-    (Liang and Zeger, Biometrika 1986); `p` of `sign_test`; `words_a` and `words_b`, the
-    `typical_words` of the captions in the cells "a" and "b".
+    Returns `counts` from `count_cells`, `p` from `sign_test`, and `words_a` and `words_b`, the
+    `typical_words` of the captions in the cells "a" and "b". `difference` is A's recall minus B's
+    in percent; `low` and `high` bound its normal 95 % interval. The interval is clustered by image,
+    because captions of one image are not independent (Liang and Zeger, Biometrika 1986).
     """
     a, b = ([row for row in outcomes if row.found == side] for side in "ab")
     mean, gains = (len(a) - len(b)) / len(outcomes), defaultdict[int, float](float)
@@ -162,12 +164,13 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def typical_words(group: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
-    """Returns at most `MAX_WORDS` words more frequent in `group`, most significant first.
+    """Returns at most `MAX_WORDS` words that are more frequent in `group` than in `others`.
 
-    Each has `word` and `ratio`, the ratio of the shares of captions with the word, after adding
-    half a caption to each count. The log ratio is at least `_MIN_SIGNIFICANCE` standard errors.
+    Each has `word` and `ratio`: the share of captions with the word in `group`, divided by that in
+    `others`, after adding half a caption to each count. The log ratio is at least
+    `_MIN_SIGNIFICANCE` standard errors. The most significant word comes first.
     """
-    in_group, in_others = (Counter(w for row in p for w in row.words()) for p in (group, others))
+    in_group, in_others = (Counter(w for row in r for w in row.words()) for r in (group, others))
     m, n, candidates = len(group) + 1, len(others) + 1, list[tuple[float, str, float]]()
     for word in in_group:
         x, y = in_group[word] + 0.5, in_others[word] + 0.5

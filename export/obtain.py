@@ -13,7 +13,6 @@ from polyview.export.hub import client, packs
 from polyview.export.hub.client import CancelledError, HubError, Repo
 from polyview.export.pack.schema import MANIFEST, UNKNOWN_LICENCE, Labels
 
-# kinds of content at an address
 PACK = "pack"
 CLIP = "clip"  # weights of CLIP or SigLIP
 
@@ -21,7 +20,7 @@ CLIP = "clip"  # weights of CLIP or SigLIP
 class Offer(NamedTuple):
     """The files to fetch for one address."""
 
-    kind: str  # PACK or CLIP
+    kind: str  # PACK or CLIP, the content at the address
     repo: Repo  # restricted to the files to fetch
 
 
@@ -50,10 +49,10 @@ def obtain(
     """Downloads an offer from `find_offer` and converts weights; returns the pack's folder.
 
     A converted pack replaces the folder `out`; a downloaded pack stays in the Hub's cache.
-    `progress` receives 0 of 0 bytes during a conversion. `cancelled` ends a download; a conversion
-    runs on, but its result is removed. With `for_visitor`, only packs, within the limits of
-    `export/hub/packs.py` and without a token. Raises CancelledError if `cancelled` was set,
-    ValueError if the download or the conversion fails.
+    `progress` receives 0 of 0 bytes during a conversion. Setting `cancelled` ends a download; a
+    conversion runs on, but its result is removed. With `for_visitor`, only a pack within the limits
+    of `export/hub/packs.py` is downloaded, and without a token. Raises CancelledError if
+    `cancelled` was set, ValueError if the download or the conversion fails.
     """
 
     def report(done: int, total: int, step: str) -> None:

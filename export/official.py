@@ -57,7 +57,7 @@ class WordList:
 
 
 class ImageSide(NamedTuple):
-    """The arguments of a release's method, and its image encoder with random weights."""
+    """The arguments of a method, and the release's image encoder with random weights."""
 
     arguments: dict[str, Any]  # for `models.build`
     dim: int  # d of the image features
@@ -82,7 +82,7 @@ def convert_vse_infty(checkpoint: Checkpoint, _: argparse.Namespace) -> ImageSid
         raise ValueError(f'{checkpoint.path}: backbone_source is "{source}"; known: {known}')
     preprocess = replace(IMAGENET, size=int(256 * settings.input_scale_factor))
     if source == "detector":
-        state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)
+        state["image.conv1.weight"] = state["image.conv1.weight"].flip(1)  # from BGR to RGB
         preprocess = replace(preprocess, mean=DETECTOR_MEAN, std=(1 / 255,) * 3)
     return ImageSide(arguments, image_dim, _build_resnet(checkpoint, LAYOUTS[source]), preprocess)
 
@@ -102,49 +102,49 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
     """
     settings, state = checkpoint.options, checkpoint.state
     if settings.order:
-        raise ValueError(f"{checkpoint.path} has order=True; convert one that scores by cosine")
+        raise ValueError(f"{checkpoint.path} has order=True; only scores by cosine are supported")
     legacy = settings.legacy if options.legacy_text is None else options.legacy_text
     attention_name, gru_name = "method.image_net.w2.weight", "method.image_global.gru.weight_ih_l0"
     views = checkpoint.shape(attention_name)[0] if attention_name in state else 0
     arguments: dict[str, Any] = {"views": views, "legacy_text": legacy}
     if gru_name in state:
-        gates, image_dim = checkpoint.shape(gru_name)
-        embed_dim = 2 * gates // 3  # three gates of half the width in each direction
+        gate_rows, image_dim = checkpoint.shape(gru_name)
+        embed_dim = 2 * gate_rows // 3  # a direction has 3 gates, each with embed_dim / 2 rows
         arguments["image_global"] = "legacy" if legacy else "states"
     else:
         embed_dim, image_dim = checkpoint.shape("method.image_global.weight")
-    image = _build_resnet(checkpoint, "torchvision", pooled=gru_name in state)
+    encoder = _build_resnet(checkpoint, "torchvision", pooled=gru_name in state)
     size = settings.crop_size
     preprocess = replace(IMAGENET, size=size, fit="crop", resize=max(size, 256))
-    return ImageSide({"embed_dim": embed_dim, **arguments}, image_dim, image, preprocess)
+    return ImageSide({"embed_dim": embed_dim, **arguments}, image_dim, encoder, preprocess)
 
 
 def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
     """Converts AVSE: a ViT over two samples of the patches, and blocks matched by MaxSim."""
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
-    image = SampledViT(config, None if options.centres is None else tuple(options.centres))
-    _resize_positions(checkpoint, image.side)
+    encoder = SampledViT(config, None if options.centres is None else tuple(options.centres))
+    _resize_positions(checkpoint, encoder.side)
     arguments = {
         "embed_dim": checkpoint.shape("method.project_text.linear.weight")[0],
         "block_dim": options.block_dim or 256,
-        "views": len(image.token_indices),
+        "views": len(encoder.token_indices),
         "match": "maxsim",
         **dict.fromkeys(("released_gpo", "released_text", "sampled_features"), True),
     }
-    return ImageSide(arguments, image.dim, image, replace(IMAGENET, size=size))
+    return ImageSide(arguments, encoder.dim, encoder, replace(IMAGENET, size=size))
 
 
 def _text_side(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
-    """Builds the text encoder of a release with random weights, and its tokenizer."""
+    """Builds the text encoder of a release with random weights; reads or builds its tokenizer."""
     reads_words = options.release in ("pvse", "mv_vse") or "text.embed.weight" in checkpoint.state
     if _WORD_PIECES in checkpoint.state or not reads_words:
         return _bert_encoder(checkpoint, options)
     # The releases tokenize with nltk's word_tokenize, which `WORDS` approximates.
     rows, word_dim = checkpoint.shape("text.embed.weight")
-    words = _read_words(checkpoint, options.vocab, rows, options.release == "vse_infty")
+    words = _read_words(checkpoint, options, rows)
     tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
@@ -159,20 +159,19 @@ def _text_side(
     return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
 
 
-def _read_words(checkpoint: Checkpoint, path: Path | None, size: int, mask: bool) -> dict[str, int]:
-    """Reads the ids of `size` words; `mask` appends <mask> if exactly one word is missing."""
-    if path is None:
+def _read_words(checkpoint: Checkpoint, options: argparse.Namespace, size: int) -> dict[str, int]:
+    """Reads the word list of `--vocab`: word -> id, with each id from 0 to `size` - 1."""
+    if (path := options.vocab) is None:
         raise ValueError(f"{checkpoint.path} stores no words; name a JSON word list with --vocab")
     if path.is_file() and path.read_bytes()[:1] == b"\x80":
         advice = 'load it in PVSE\'s code and json.dump {"word2idx": vocabulary.word2idx}'
         raise ValueError(f"{path} is a pickle, which can run code; if you trust it, {advice}")
     words = check(WordList, read_json(path), str(path)).word2idx
-    if mask and len(words) == size - 1:
-        words = {**words, "<mask>": size - 1}
+    if options.release == "vse_infty" and len(words) == size - 1:
+        words = {**words, "<mask>": size - 1}  # the release appends it
     if sorted(words.values()) != list(range(size)):
-        sizes = f"{len(words)} words, but {checkpoint.path} has embeddings of {size}"
-        advice = "name the word list of its training"
-        raise ValueError(f"{path} lists {sizes}, numbered from 0 without gaps; {advice}")
+        fault = f"must list the {size} words of {checkpoint.path}, numbered from 0 without gaps"
+        raise ValueError(f"{path} {fault}, not {len(words)} words; name the list of the training")
     if words.get("<pad>") != 0 or not {"<start>", "<end>", "<unk>"} <= words.keys():
         raise ValueError(f"{path} must list <pad> as word 0, and <start>, <end> and <unk>")
     return words
@@ -181,6 +180,7 @@ def _read_words(checkpoint: Checkpoint, path: Path | None, size: int, mask: bool
 def _bert_encoder(
     checkpoint: Checkpoint, options: argparse.Namespace
 ) -> tuple[TextEncoder, Tokenizer]:
+    """Builds BERT with random weights, and reads its tokenizer; see `_text_side`."""
     name = options.text_backbone or BERT_ID
     try:
         folder = find_folder(name) or fetch_matching(name, released.BERT_FILES)
@@ -189,8 +189,7 @@ def _bert_encoder(
     rows, tokenizer = checkpoint.shape(_WORD_PIECES)[0], read_tokenizer(folder)
     if (pieces := tokenizer.get_vocab_size()) != rows:
         sizes = f"{pieces} word pieces, but {checkpoint.path} has embeddings of {rows}"
-        advice = "name the BERT of its training with --text-backbone"
-        raise ValueError(f"{folder} lists {sizes}; {advice}")
+        raise ValueError(f"{folder} lists {sizes}; name the right BERT with --text-backbone")
     return BertTextEncoder(_read_config("bert", folder)), tokenizer
 
 
@@ -202,7 +201,7 @@ def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
-    """Builds a ResNet with the sizes of the checkpoint's weights, and random weights."""
+    """Builds a ResNet with random weights in the sizes of the checkpoint's weights."""
     bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
     last_conv = "conv3" if bottleneck else "conv2"
     stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]
@@ -220,7 +219,7 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes the positions (1, 1 + n * n, h) to n = `side`; the release does so in every pass."""
+    """Resizes a ViT's position embeddings (1, 1 + n * n, h) to n = `side`, as the release does."""
     shape = checkpoint.shape(_POSITIONS)
     count = max(0, shape[1] - 1) if len(shape) == 3 else 0
     old_side = round(count**0.5)
@@ -244,11 +243,11 @@ def convert(options: argparse.Namespace) -> PackInfo:
     """Builds the pack of a released checkpoint from the options of `main`."""
     name, releases = options.release, released.read_releases()
     release = releases.pop(name)
-    for owner, other in releases.items():
+    for other_name, other in releases.items():
         for option in other.options:
             if getattr(options, option) is not None:
                 flag = f"--{option.replace('_', '-')}"
-                raise ValueError(f"{flag} is for --from {owner}; leave it out with {name}")
+                raise ValueError(f"{flag} is for --from {other_name}; leave it out with {name}")
     if (options.checkpoint is None) == (options.hub is None):
         raise ValueError("name a checkpoint file, or one on the Hub with --hub, and not both")
     if options.hub is None:
@@ -259,19 +258,20 @@ def convert(options: argparse.Namespace) -> PackInfo:
         fetch(repo)
         path, origin = repo.folder / file, f"{repo.repo_id}/{file}@{repo.commit}"
     checkpoint = released.read_checkpoint(path, release.names)
-    images = CONVERSIONS[name](checkpoint, options)
-    text, tokenizer = _text_side(checkpoint, options)
-    head = models.build(name, images.dim, text.dim, images.arguments)
-    modules = {"method": head, "text": text, "image": images.encoder}
+    image_side = CONVERSIONS[name](checkpoint, options)
+    text_encoder, tokenizer = _text_side(checkpoint, options)
+    arguments, image_encoder = image_side.arguments, image_side.encoder
+    head = models.build(name, image_side.dim, text_encoder.dim, arguments)
+    modules = {"method": head, "text": text_encoder, "image": image_encoder}
     checkpoint.load_into(nn.ModuleDict({k: v for k, v in modules.items() if v}))
     config = {"origin": origin, **checkpoint.details, "not_stored": [release.not_stored]}
     parts = PackParts(
-        image_encoder=images.encoder,
-        image_dim=images.dim,
-        preprocess=images.preprocess,
+        image_encoder=image_encoder,
+        image_dim=image_side.dim,
+        preprocess=image_side.preprocess,
         tokenizer=tokenizer.to_str(pretty=True),
-        max_length=min(MAX_LENGTH, text.max_length or MAX_LENGTH),
-        methods={name: MethodParts(images.encoder, text, head, images.arguments, config)},
+        max_length=min(MAX_LENGTH, text_encoder.max_length or MAX_LENGTH),
+        methods={name: MethodParts(image_encoder, text_encoder, head, arguments, config)},
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )
@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--text-backbone", help="folder or Hub id with BERT's word pieces and config.json")
     add("--image-backbone", type=Path, help="folder with the config.json of AVSE's ViT")
     flag = argparse.BooleanOptionalAction
-    add("--legacy-text", action=flag, help="PVSE: read texts and clips as published models need")
-    add("--block-dim", type=int, help="AVSE: size of the matched blocks (256)")
+    add("--legacy-text", action=flag, help="PVSE: read texts and clips as its published models do")
+    add("--block-dim", type=int, help="AVSE: size of the matched blocks (default: 256)")
     add("--centres", type=int, nargs="+", help="AVSE: centre patch of each view, row-major from 0")
     return run_command(parser, convert, argv)

@@ -39,8 +39,8 @@ Encode = Callable[..., Views]  # `Method.encode_image` or `Method.encode_text`
 class Methods(dict[str, Method]):
     """A pack's methods by name; names joined by "+" are an ensemble, whose scores are averaged.
 
-    An unknown name raises ValueError. `ranked_names` orders the names by rsum; methods without
-    metrics come last, in reverse order. `best` is the first name.
+    An unknown name raises ValueError. `ranked_names` orders the names by descending rsum; methods
+    without metrics come last, the last one of pack.json first. `best` is the first name.
     """
 
     def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
@@ -81,8 +81,7 @@ class Runtime:
     def __init__(self, info: PackInfo, device: Device) -> None:
         self.info = info  # the content of pack.json
         self._sessions = Sessions(info.folder, device)
-        # device of the heads and of all returned tensors
-        self.device: torch.device = self._sessions.device
+        self.device: torch.device = self._sessions.device  # device of heads and returned tensors
         # name -> heads and score, in eval mode, float32, on `device`
         heads = {name: load_head(info, name).to(self.device) for name in info.methods}
         self.methods = Methods(heads, info)
@@ -141,8 +140,8 @@ class Runtime:
     ) -> Tensor:
         """Encodes images from `preprocess.square`; see `image_features`.
 
-        With `single_thread`, a CPU computes only in the caller's thread: several callers with one
-        thread each encode more images per second than one caller with all cores.
+        With `single_thread`, a CPU computes only in the caller's thread. Several such callers
+        together encode more images per second than one caller that uses all cores.
         """
         return self.pixel_features(self.preprocess.planes(squares), method, single_thread)
 
@@ -171,12 +170,11 @@ class Runtime:
     def require_images(self) -> None:
         """Raises ValueError if the pack has no image encoder."""
         if self.info.image_encoder.file is None:
-            fault = "searches features that were computed elsewhere, and reads no images"
-            advice = "choose a pack with an image encoder"
-            raise ValueError(f"the pack {self.info.name} {fault}; {advice}")
+            fault = f"the pack {self.info.name} searches precomputed features and reads no images"
+            raise ValueError(f"{fault}; choose a pack with an image encoder")
 
     def start_image_encoder(self) -> None:
-        """Starts the image encoder; PackError if it does not load, ValueError if there is none."""
+        """Starts the image encoder; raises PackError if it does not load, ValueError for none."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 
@@ -192,12 +190,11 @@ class Runtime:
 
         An array may be memory-mapped and is read in batches. `attention` requests attention
         (B, V, N), which some methods lack. `mask` (B, N) bool is False on padding, or None.
-        Raises ValueError if the method is unknown, or the features have another width.
+        Raises ValueError if the method is unknown, or the width is not that of the image encoder.
         """
         head = self.methods[method]
-        return self.encode_batches(
-            head.encode_image, features, self._mask(features, mask), attention
-        )
+        mask = self._complete_mask(features, mask)
+        return self.encode_batches(head.encode_image, features, mask, attention)
 
     @torch.no_grad()
     def image_parts(self, features: Tensor, method: str, mask: Tensor | None = None) -> Parts:
@@ -206,7 +203,7 @@ class Runtime:
         Raises ValueError as `image_views` does, if the parts would have more than `MAX_PART_VALUES`
         values, or if the method's score cannot be split.
         """
-        head, mask = self.methods[method], self._mask(features, mask)
+        head, mask = self.methods[method], self._complete_mask(features, mask)
         inputs = features.to(self.device), mask.to(self.device)
         return _split(head.encode_image, head.image_parts, *inputs)
 
@@ -219,7 +216,8 @@ class Runtime:
         """Encodes texts into features (B, M, d), 0 on padding, and their mask (B, M).
 
         Texts are stripped and truncated to the pack's `max_length` tokens; M is the length of the
-        longest text. Raises ValueError for no texts, an empty text or an unknown method.
+        longest text. Raises ValueError for no texts, an empty text or an unknown method, PackError
+        if the features do not have the shape that pack.json states.
         """
         if isinstance(texts, str):
             raise ValueError(f'text_features takes a list of texts; write ["{texts[:60]}"]')
@@ -228,7 +226,7 @@ class Runtime:
     def token_features(
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
-        """Encodes token ids (B, M) int64, padded with 0; `lengths` (B,) int64 counts the tokens."""
+        """Encodes token ids (B, M) and lengths (B,) from `pad`; otherwise as `text_features`."""
         self.methods[method]  # raises for an unknown method
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
@@ -263,12 +261,12 @@ class Runtime:
 
     @torch.no_grad()
     def text_parts(self, texts: Sequence[str], method: str) -> Parts:
-        """Splits the views of `text_views` into the contributions of the M tokens."""
+        """Splits the views of `text_views` into contributions of M tokens; see `image_parts`."""
         head = self.methods[method]
         return _split(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
-    def _mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
-        """Checks the width of image features; returns their mask (B, N), by default all True."""
+    def _complete_mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
+        """Returns `mask`, or True for all image features (B, N); checks the features' width d."""
         dim, shape = self.info.image_encoder.dim, tuple(features.shape)
         if len(shape) != 3 or shape[2] != dim:
             raise ValueError(f"the pack {self.info.name} reads features (B, N, {dim}), not {shape}")
@@ -277,16 +275,16 @@ class Runtime:
     def encode_batches(
         self, encode: Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
     ) -> Views:
-        """Turns features (B, N, d) and their mask (B, N) into views by `encode`, in batches."""
-        batches = []
+        """Calls `encode` on batches of features (B, N, d) and mask (B, N); returns all B views."""
+        view_batches = []
         for i in range(0, len(features), HEAD_BATCH_SIZE):
-            batch, rows = features[i : i + HEAD_BATCH_SIZE], mask[i : i + HEAD_BATCH_SIZE]
+            batch, batch_mask = features[i : i + HEAD_BATCH_SIZE], mask[i : i + HEAD_BATCH_SIZE]
             if isinstance(batch, np.ndarray):
                 batch = torch.from_numpy(np.array(batch, np.float32))
-            inputs = batch.to(self.device), rows.to(self.device)
-            batches.append(encode(*inputs, attention=attention))
-        embeddings = torch.cat([batch.embeddings for batch in batches])  # (B, V, D)
-        maps = [batch.attention for batch in batches if batch.attention is not None]
+            inputs = batch.to(self.device), batch_mask.to(self.device)
+            view_batches.append(encode(*inputs, attention=attention))
+        embeddings = torch.cat([views.embeddings for views in view_batches])  # (B, V, D)
+        maps = [views.attention for views in view_batches if views.attention is not None]
         return Views(embeddings, torch.cat(maps) if maps else None)
 
 
@@ -304,16 +302,16 @@ def load_head(info: PackInfo, name: str) -> Method:
     except (TypeError, ValueError) as error:
         raise PackError(f"the pack {info.folder} does not load: {error}") from error
     if entry.title is not None:
-        method.title = entry.title  # type: ignore[misc]  # overrides the class
+        method.title = entry.title  # type: ignore[misc]  # replaces the class's title
     return method.eval().requires_grad_(False)
 
 
 def _split(
     encode: Encode, split: Callable[[Tensor, Tensor], Parts], features: Tensor, mask: Tensor
 ) -> Parts:
-    """Applies `split`; raises ValueError if the parts would exceed `MAX_PART_VALUES`."""
-    value_count = encode(features[:1], mask[:1], attention=False).embeddings.numel()
-    if (count := value_count * mask.numel()) > MAX_PART_VALUES:
+    """Calls `split`; raises ValueError for parts of more than `MAX_PART_VALUES` values."""
+    values_per_feature = encode(features[:1], mask[:1], attention=False).embeddings.numel()  # V * D
+    if (count := values_per_feature * mask.numel()) > MAX_PART_VALUES:
         items = f"{len(mask)} items have {count:,} values to split"
         raise ValueError(f"{items}, more than {MAX_PART_VALUES:,}; request fewer")
     return split(features, mask)

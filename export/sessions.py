@@ -42,13 +42,14 @@ def choose_device(device: Device) -> torch.device:
 
 
 def on_zerogpu() -> bool:
-    """Returns whether this process runs in a ZeroGPU Space, by the Hub's environment variable."""
+    """Returns whether this process runs in a Hugging Face Space with ZeroGPU."""
     return os.environ.get("SPACES_ZERO_GPU", "").lower() in {"1", "t", "true"}
 
 
 def hardware(device: torch.device | None = None) -> str:
-    """Describes a GPU, or the CPU cores and the processor; by default the GPU if there is one."""
-    if torch.cuda.is_available() if device is None else device.type == "cuda":
+    """Describes the hardware of a device; None stands for the GPU if there is one, else the CPU."""
+    is_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
+    if is_gpu:
         return torch.cuda.get_device_name(device)
     return f"{os.cpu_count()} CPU cores ({processor()})"
 
@@ -91,10 +92,10 @@ class Sessions:
         onnxruntime cannot load the file or the names of its inputs are not `inputs`, ValueError if
         the device is "cuda" and onnxruntime cannot use CUDA.
         """
-        key = file, 1 if single_thread else self.threads
+        threads = 1 if single_thread else self.threads
         with self._lock:
-            if key not in self._sessions:
-                self._sessions[key] = self._load(file, inputs, key[1])
+            if (key := (file, threads)) not in self._sessions:
+                self._sessions[key] = self._load(file, inputs, threads)
             return self._sessions[key]
 
     def run(self, file: str, inputs: dict[str, np.ndarray], single_thread: bool = False) -> Tensor:
@@ -106,10 +107,10 @@ class Sessions:
         session = self.start(file, list(inputs), single_thread)
         try:
             if self._shares_memory:
-                binding, first = session.io_binding(), session.get_outputs()[0].name
+                binding, output_name = session.io_binding(), session.get_outputs()[0].name
                 for name, values in inputs.items():
                     binding.bind_cpu_input(name, values)
-                binding.bind_output(first, self.device.type, self.device.index or 0)
+                binding.bind_output(output_name, self.device.type, self.device.index or 0)
                 session.run_with_iobinding(binding)  # returns once the device has finished
                 output = torch.from_dlpack(binding.get_outputs()[0])
             else:
@@ -123,13 +124,14 @@ class Sessions:
         return output
 
     def _load(self, file: str, inputs: list[str], threads: int) -> ort.InferenceSession:
+        """Starts a session with `threads` CPU threads; raises errors as `start` does."""
         options, path = ort.SessionOptions(), self._folder / file
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3  # errors only
         # Sessions and torch share the CPU cores: idle threads must not spin.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.device.type == "cpu":
-            _bound_memory()
+            _limit_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         try:
             session = ort.InferenceSession(path, options, providers=self._providers)
@@ -146,9 +148,9 @@ class Sessions:
 
 
 @cache
-def _bound_memory() -> None:
-    """Limits the memory of CPU sessions: an ONNX file of a few bytes could allocate any amount."""
-    limit = _MAX_MEMORY
+def _limit_memory() -> None:
+    """Limits the memory of all CPU sessions: a tiny ONNX file could allocate any amount."""
+    limit = _MAX_MEMORY  # or half of the machine's memory, if that is less
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limit = min(limit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
@@ -157,7 +159,7 @@ def _bound_memory() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the cause that an error of onnxruntime states, without its prefixes."""
+    """Extracts the cause from the message of an error of onnxruntime, at most 160 characters."""
     if "Available memory" in str(error):
         return "it needs more memory than allowed"
     line = next(iter(str(error).splitlines()), type(error).__name__)

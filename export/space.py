@@ -48,9 +48,10 @@ def build_space(
     """Builds a Space in the new or empty folder `out`, atomically; returns the folder.
 
     `packs` are names of bundled packs, or folders; the app starts with the first pack. `hardware`
-    is one of `HARDWARE`; `torch_index` an extra package index, such as one with CPU builds of
-    torch; `root` the repository. Raises FileExistsError if `out` is not an empty folder, and
-    FileNotFoundError or ValueError if a pack is missing, damaged, or cannot be searched.
+    is one of `HARDWARE`, and `root` is the repository. `torch_index` is an extra package index,
+    such as one with CPU builds of torch. Raises FileExistsError if `out` is not an empty folder,
+    FileNotFoundError if a pack is missing, ValueError if a pack is damaged or named twice, or the
+    first pack has no gallery.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; choose another folder for the Space")
@@ -67,7 +68,7 @@ def build_space(
     if first != SCENES:
         card["app_file"] = "start.py"
     lines = (f"- **{p.title}** (`{p.name}`): {p.licence}. {p.credits}." for p in infos)
-    page = Path(__file__).with_suffix(".md").read_text("utf-8")
+    readme = Path(__file__).with_suffix(".md").read_text("utf-8")
     yaml = SpaceCardData(**card).to_yaml()
     with replacing_folder(out.expanduser().absolute()) as draft:
         for name in CODE:
@@ -77,7 +78,7 @@ def build_space(
         shutil.copyfile(root / "LICENSE", draft / "LICENSE")
         requirements = (root / "requirements.txt").read_text("utf-8")
         texts = {
-            "README.md": page.format(front=yaml, title=card["title"], packs="\n".join(lines)),
+            "README.md": readme.format(front=yaml, title=card["title"], packs="\n".join(lines)),
             "requirements.txt": _requirements(requirements, hardware, torch_index),
         } | ({"start.py": _STARTER.format(pack=first)} if first != SCENES else {})
         for name, text in texts.items():
@@ -86,6 +87,7 @@ def build_space(
 
 
 def _find_pack(name: str, bundled: Path) -> PackInfo:
+    """Reads the bundled pack `name`, or else the pack in the folder `name`."""
     if name == Path(name).name and (bundled / name / MANIFEST).is_file():
         return load_info(bundled / name)
     if not Path(name).is_dir():
@@ -122,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of the Space")
     add("--pack", action="append", help=f"a bundled pack or a pack's folder (default: {SCENES})")
-    add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="the machine")
+    add("--hardware", choices=("zero-gpu", *HARDWARE), default="cpu-basic", help="type of machine")
     add("--torch-index", metavar="URL", help="an extra package index, such as one of CPU builds")
     options = parser.parse_args(argv)
     hardware = ZEROGPU if options.hardware == "zero-gpu" else options.hardware

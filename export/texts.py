@@ -53,9 +53,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise ValueError("it is not a JSON object")
         for section in _COMPONENTS:
             _check_component(section, content.get(section))
-        # Not from the file: its parser may choose another value of a duplicate key than ours.
+        # Parses the checked content, not the file: of duplicate keys, parsers read different ones.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
-    except Exception as error:  # tokenizers raises the bare Exception
+    except Exception as error:  # tokenizers raises errors of the base class only
         message = f"{path} is not a readable tokenizer: {error}; export the pack again"
         raise PackError(message) from error
     tokenizer.no_padding()
@@ -64,7 +64,10 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads the tokenizer of a Hugging Face folder, and disables padding and truncation."""
+    """Reads the tokenizer of a Hugging Face folder, and disables padding and truncation.
+
+    Raises FileNotFoundError if the folder has no tokenizer, ValueError if it is not readable.
+    """
     path = folder / "tokenizer.json"
     if not any((folder / name).is_file() for name in (path.name, "vocab.txt", "vocab.json")):
         raise FileNotFoundError(f"{folder} holds no tokenizer; add its tokenizer.json or vocab.txt")
@@ -75,7 +78,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
             with quiet():
                 auto = import_transformers().AutoTokenizer
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
-    except Exception as error:  # tokenizers raises the bare Exception
+    except Exception as error:  # tokenizers raises errors of the base class only
         raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
     tokenizer = _rebuild_siglip(tokenizer)
     tokenizer.no_padding()
@@ -85,8 +88,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
     """Rebuilds the tokenizer of SigLIP or SigLIP 2; returns any other tokenizer unchanged."""
-    # Only the vocabulary is used: files encode the other steps in several ways, or leave them to
-    # the processor. NFKC replaces SentencePiece's table; both agree except for rare characters.
+    # Only the vocabulary is used, because releases store the other steps in several ways, or not
+    # at all. NFKC replaces SentencePiece's table; both agree except for rare characters.
     content = json.loads(published.to_str())
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()]
     if isinstance(published.model, Unigram):
@@ -98,7 +101,7 @@ def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
         steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     elif published.token_to_id(GEMMA_END) is not None:
         end = GEMMA_END
-        # spaces are parts of word pieces
+        # no pre-tokenizer splits at spaces, because word pieces contain them
         tokenizer = Tokenizer.from_str(json.dumps({**content, "pre_tokenizer": None}))
         steps.append(normalizers.Replace(" ", "▁"))
     else:
@@ -147,13 +150,13 @@ class TextReader:
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self._tokenizer, self._max_length = tokenizer, max_length
-        self._unknown = getattr(tokenizer.model, "unk_token", None)  # the token of unknown words
+        self._unknown_token = getattr(tokenizer.model, "unk_token", None)
         self.size = int(tokenizer.get_vocab_size())
         self._read_cached = lru_cache(64)(self._read)  # a search tokenizes its query several times
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words of the vocabulary, without special tokens and word pieces."""
+        """The entries of the vocabulary that have only letters, such as "dog", but not "[CLS]"."""
         return frozenset(word for word in self._tokenizer.get_vocab() if word.isalpha())
 
     def read(self, text: str) -> Tokens:
@@ -161,6 +164,7 @@ class TextReader:
         return self._read_cached(text.strip())
 
     def _read(self, text: str) -> Tokens:
+        """Splits a stripped text into tokens; `read` caches the result."""
         try:
             encoding = self._tokenizer.encode(text)
         except (TypeError, UnicodeError) as error:
@@ -177,20 +181,20 @@ class TextReader:
         unknown = {
             index: text[start:end]
             for index, (start, end) in enumerate(spans)
-            if words[index] == self._unknown and not special_mask[index]
+            if words[index] == self._unknown_token and not special_mask[index]
         }
-        plain = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
-        return Tokens(ids, plain, truncated, unknown, spans, frozenset(special))
+        plain_words = [word.removesuffix("</w>").removeprefix("▁") or word for word in words]
+        return Tokens(ids, plain_words, truncated, unknown, spans, frozenset(special))
 
     def batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes at least one text as padded ids and lengths, see `pad`; raises as `read` does."""
+        """Tokenizes at least one text and pads the ids with `pad`; raises as `read` does."""
         if not texts:
             raise ValueError("there is no text to encode; give at least one")
         return pad([self.read(text).ids for text in texts])
 
 
 def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Pads the ids of B texts with 0; returns ids (B, M) int64 and lengths (B,) int64."""
+    """Pads the ids of B texts with 0 to the longest; returns ids (B, M) and lengths (B,), int64."""
     lengths = np.array([len(row) for row in ids], np.int64)
     rows = [[*row, *[0] * (int(lengths.max()) - len(row))] for row in ids]
     return np.array(rows, np.int64), lengths

@@ -36,7 +36,7 @@ def export_runs(
     override labels derived from the runs. `gallery` is a folder with `gallery.json` to copy.
 
     Raises FileNotFoundError if a folder does not exist or has no weights, ValueError if the runs do
-    not fit together or a value is not valid.
+    not fit together, a label is missing or not valid, or `build_pack` fails.
     """
     encoder, preprocess, encoder_spec = None, Preprocess(), dict[str, Any]()
     logs = dict[str, Path]()
@@ -87,23 +87,23 @@ def _add_run(runs_by_name: dict[str, TrainedRun], name: str, run: TrainedRun) ->
 
 
 def _labels_for(
-    options: argparse.Namespace, encoder: Mapping[str, Any], runs: Sequence[TrainedRun]
+    options: argparse.Namespace, encoder_spec: Mapping[str, Any], runs: Sequence[TrainedRun]
 ) -> Labels:
     """Returns labels from the command line; missing labels are derived from the training data."""
     derived = dict[str, str]()
     records = [run.record.data for run in runs if run.record.data is not None]
     if len(records) == len(runs):
-        names = " and ".join(dict.fromkeys(record.name for record in records))
+        data_names = list(dict.fromkeys(record.name for record in records))
+        names = " and ".join(data_names)
         is_scenes = all(record.kind == "scenes" for record in records)
-        content = "Images" if encoder else "Features"
+        content = "Images" if encoder_spec else "Features"
         credit_list = [_SCENES_CREDITS if is_scenes else f"{content} and captions: {names}"]
-        credit_list.append(_encoder_credits(encoder))
+        credit_list.append(_encoder_credits(encoder_spec))
         sources = [run.record.text_encoder.source for run in runs]
         credit_list += [f"text encoder {source}" for source in sources if source]
         titles = ", ".join(METHODS[run.record.method].title for run in runs)
         counts = f"{records[0].images:,} images with {records[0].captions:,} captions"
-        is_single = len({record.name for record in records}) == 1
-        trained_on = f"{names} ({counts})" if is_single else names
+        trained_on = f"{names} ({counts})" if len(data_names) == 1 else names
         derived = {
             "name": "scenes" if is_scenes else pack_name(records[0].name),
             "title": "Scenes" if is_scenes else names[:200],
@@ -113,24 +113,23 @@ def _labels_for(
         if derived["credits"] == _SCENES_CREDITS:
             derived["licence"] = _SCENES_LICENCE
         elif not options.licence:
-            base = f" over {encoder['source']}" if encoder else ""
+            base = f" over {encoder_spec['source']}" if encoder_spec else ""
             advice = 'state it with --licence CC-BY-NC-4.0 or --licence "research only"'
             weights = f"weights trained on {derived['name']}{base}"
             raise ValueError(f"the licence of {weights} is not known; {advice}")
     if options.name:
         derived["title"] = options.name.replace("_", " ").capitalize()
     labels = labels_from(options, **derived)
-    if "pack" in encoder and not _NON_COMMERCIAL.search(labels.licence):
-        licence, title = encoder["pack"]["licence"], encoder["pack"]["title"]
+    if "pack" in encoder_spec and not _NON_COMMERCIAL.search(labels.licence):
+        licence, title = encoder_spec["pack"]["licence"], encoder_spec["pack"]["title"]
         if _NON_COMMERCIAL.search(licence):
-            raise ValueError(
-                f'the licence "{labels.licence}" allows commercial use, but the pack "{title}" is '
-                f"under {licence}; use --licence {licence}"
-            )
+            fault = f'"{labels.licence}" allows commercial use, but the pack "{title}" is under'
+            raise ValueError(f"the licence {fault} {licence}; use --licence {licence}")
     return labels
 
 
 def _encoder_credits(spec: Mapping[str, Any]) -> str:
+    """Returns the credits of an image encoder; "" if `spec` is empty."""
     if "pack" in spec:
         return str(spec["pack"]["credits"])
     if "data" not in spec:
@@ -144,9 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("export", "Build a pack from run folders.")
     add = parser.add_argument
-    help_text = "image encoder: run, pack, Hugging Face folder or Hub id; omit for features"
-    add("--backbone", help=help_text)
-    help_text = "a method's run folder; repeat; NAME=FOLDER for a second run of one method"
+    add("--backbone", help="image encoder: run, pack, folder or Hub id; omit it for features")
+    help_text = "run folder of a method, repeatable; NAME=FOLDER names a second run of a method"
     add("--run", action="append", required=True, help=help_text)
 
     def build(options: argparse.Namespace) -> PackInfo:

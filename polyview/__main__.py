@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status. Without a command, other options go to the app."""
+    """Runs a command; returns its exit status. Without a command, the options go to the app."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["-h"], ["--help"]):
         usage = "usage: polyview [COMMAND] [OPTIONS]; the default command is app; the commands are"

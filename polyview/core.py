@@ -101,7 +101,7 @@ class Model:
             FileNotFoundError: a file is missing.
         """
         if isinstance(images, np.ndarray | Tensor):
-            sets = torch.as_tensor(images, dtype=torch.float32)
+            features = torch.as_tensor(images, dtype=torch.float32)
         else:
             items = _as_list(images)
             for item in items:
@@ -112,13 +112,14 @@ class Model:
                     raise FileNotFoundError(f"there is no image file {item}; check the path")
             starts = range(0, max(1, len(items)), _BATCH)
             batches = ([_open_image(item) for item in items[i : i + _BATCH]] for i in starts)
-            sets = torch.cat([self.runtime.image_features(b, self.name) for b in batches])
-        feature_mask = torch.ones(sets.shape[:2]) if mask is None else torch.as_tensor(mask)
-        if feature_mask.shape != sets.shape[:2]:
-            sizes = f"the mask is {tuple(feature_mask.shape)}, the features are {tuple(sets.shape)}"
-            raise ValueError(f"{sizes}; pass a mask (B, N)")
-        views = self.runtime.image_views(sets, self.name, attention=True, mask=feature_mask.bool())
-        extras = {"features": sets, "mask": feature_mask.bool()}
+            encoded = [self.runtime.image_features(batch, self.name) for batch in batches]
+            features = torch.cat(encoded)
+        mask = torch.ones(features.shape[:2]) if mask is None else torch.as_tensor(mask)
+        if mask.shape != features.shape[:2]:
+            sizes = f"{tuple(mask.shape)} for features {tuple(features.shape)}"
+            raise ValueError(f"the mask is {sizes}; pass a mask (B, N)")
+        views = self.runtime.image_views(features, self.name, attention=True, mask=mask.bool())
+        extras = {"features": features, "mask": mask.bool()}
         return Views(views.embeddings, views.attention, extras).to(self.runtime.device)
 
     @torch.no_grad()
@@ -135,23 +136,23 @@ class Model:
                 raise TypeError(f"a text is a string, not {type(text).__name__} {text!r:.60}")
             if not text.strip():
                 raise ValueError(f"text {row} of {len(items)} is empty; it needs a word")
-        sets, mask = self.runtime.text_features(items, self.name)
-        views = self.runtime.encode_batches(self.method.encode_text, sets, mask, attention=True)
-        return Views(views.embeddings, views.attention, {"features": sets, "mask": mask})
+        features, mask = self.runtime.text_features(items, self.name)
+        views = self.runtime.encode_batches(self.method.encode_text, features, mask, attention=True)
+        return Views(views.embeddings, views.attention, {"features": features, "mask": mask})
 
     def words(self, text: str) -> list[str]:
-        """Returns the M tokens that the encoder reads from a text, the last axis of evidence."""
+        """Splits a text into its M tokens, to which the last axis of `evidence` refers."""
         return self.runtime.reader.read(text).words
 
     @torch.no_grad()
     def similarity(self, images: Views, texts: Views) -> Tensor:
         """Returns scores (B_img, B_txt), higher is better; raises ValueError if widths D differ."""
-        return self.method.score(*self._pair(images, texts))
+        return self.method.score(*self._move_pair(images, texts))
 
     @torch.no_grad()
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """Returns the scores (V, B_img, B_txt) of each view of the images; see `similarity`."""
-        return self.method.view_scores(*self._pair(images, texts))
+        return self.method.view_scores(*self._move_pair(images, texts))
 
     def attention(self, images: Views) -> Tensor:
         """Returns attention as (B, V, rows, columns) if the encoder has a grid, else (B, V, N).
@@ -179,12 +180,12 @@ class Model:
         for views, encoder in ((images, "encode_images"), (texts, "encode_texts")):
             if "features" not in views.extras:
                 raise ValueError(f"these views have no features; use views from {encoder}")
-        image, text = (views.extras for views in self._pair(images, texts))
+        image, text = (views.extras for views in self._move_pair(images, texts))
         image_parts = self.method.image_parts(image["features"], image["mask"])
         text_parts = self.method.text_parts(text["features"], text["mask"])
         return self.method.evidence(image_parts, text_parts)
 
-    def _pair(self, *pair: Views) -> list[Views]:
+    def _move_pair(self, *pair: Views) -> list[Views]:
         """Moves both views to the device; raises ValueError if their widths D differ."""
         image_dim, text_dim = (views.embeddings.shape[2] for views in pair)
         if image_dim != text_dim:

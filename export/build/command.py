@@ -36,7 +36,7 @@ def pack_name(text: str) -> str:
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """Returns labels from options or `defaults`; PackError if a label is missing or not valid."""
+    """Builds labels from options, or else `defaults`; raises PackError if one is not valid."""
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
 

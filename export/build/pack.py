@@ -1,10 +1,10 @@
 """Builds a pack that computes the same numbers and rankings as its torch modules.
 
 A pack is written to a draft folder, compared with torch at several batch sizes and lengths, and
-moved to the target folder only if it passes. Numbers: the largest difference of features,
+moved to the target folder only if it passes two checks. The largest difference of features,
 embeddings and scores, relative to the larger of 1 and the largest magnitude, must not exceed
-`TOLERANCE`. Ranking: every row and column of the scores must have torch's order; scores that differ
-by at most `TIE_TOLERANCE` (float32 noise) may swap.
+`TOLERANCE`. Every row and column of the scores must have torch's order, but scores that differ by
+at most `TIE_TOLERANCE` (float32 noise) may swap.
 
 Encoders become ONNX with a dynamic batch size and length. Weights are stored in half precision and
 converted to float32 by a Cast, which onnxruntime evaluates when it loads the file.
@@ -58,7 +58,7 @@ class MethodParts:
     image_encoder: ImageEncoder | None
     text_encoder: TextEncoder
     head: Method
-    arguments: dict[str, Any]  # of the head, for `models.build`
+    arguments: dict[str, Any]  # arguments of the head, for `models.build`
     config: dict[str, Any]  # training configuration
     shared_text: str | None = None  # SHA-256 of a text encoder that several methods share
     key: str = ""  # key of `models.METHODS`; empty if it equals the name in the pack
@@ -86,16 +86,16 @@ def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
     Raises ValueError if a weight exceeds the range of half precision, the gallery lacks features,
     or the pack differs from torch; DiskFullError if the disk is full.
     """
-    packed = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
-    for name, method in packed.methods.items() if parts.half else ():
+    rounded_parts = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
+    for name, method in rounded_parts.methods.items() if parts.half else ():
         for module in (method.image_encoder, method.text_encoder, method.head):
             if module is not None:
                 module.load_state_dict(round_to_half(module.state_dict(), name))
     with replacing_folder(out) as draft:
-        info = _write_parts(draft, labels, packed)
+        info = _write_parts(draft, labels, rounded_parts)
         runtime, methods = Runtime.load(draft, "cpu"), dict[str, MethodInfo]()
         for name, method in parts.methods.items():
-            parity = check_parity(runtime, name, packed.methods[name], method)
+            parity = check_parity(runtime, name, rounded_parts.methods[name], method)
             methods[name] = replace(info.methods[name], parity=parity)
         write_info(replace(info, methods=methods))
         return replace(load_info(draft), folder=out)
@@ -124,7 +124,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
             raise ValueError(f"{fault}; make its gallery with python -m polyview region-gallery")
         _copy(gallery.folder, work / FOLDER, gallery_files)
     paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
-    if gallery is not None:
+    if gallery is not None:  # its images are not in `files`: they share one checksum
         _copy(gallery.folder, work / FOLDER, gallery.files)
     info = PackInfo(
         folder=work,
@@ -141,31 +141,32 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
 
 
 def _write_method(work: Path, name: str, method: MethodParts, parts: PackParts) -> MethodInfo:
-    text_encoder, head = f"{name}/text_encoder.onnx", f"{name}/head.safetensors"
+    """Writes the encoders and the head of a method; returns the method's entry in pack.json."""
+    text_file, head_file = f"{name}/text_encoder.onnx", f"{name}/head.safetensors"
     if method.shared_text is not None:
-        text_encoder = f"text_encoder-{method.shared_text[:12]}.onnx"
-    if not (work / text_encoder).is_file():
-        export_text_encoder(method.text_encoder, work / text_encoder)
-    encoder, image_encoder = method.image_encoder, None
-    if encoder is not None and encoder is not parts.image_encoder:
-        image_encoder = f"{name}/{IMAGE_ENCODER}"
-        export_image_encoder(encoder, parts.preprocess.size, work / image_encoder)
+        text_file = f"text_encoder-{method.shared_text[:12]}.onnx"
+    if not (work / text_file).is_file():
+        export_text_encoder(method.text_encoder, work / text_file)
+    image_encoder, image_file = method.image_encoder, None
+    if image_encoder is not None and image_encoder is not parts.image_encoder:
+        image_file = f"{name}/{IMAGE_ENCODER}"
+        export_image_encoder(image_encoder, parts.preprocess.size, work / image_file)
     weights = method.head.state_dict()
     if parts.half:
         weights = {k: v.half() if v.is_floating_point() else v for k, v in weights.items()}
     key = method.key or name
     metadata = {"kind": "head", "method": key, "arguments": method.arguments}
-    save_tensors(work / head, weights, metadata)
+    save_tensors(work / head_file, weights, metadata)
     variant = name.removeprefix(f"{key}_").replace("_", " ")  # "mvam_4_codes": "MVAM, 4 codes"
     return MethodInfo(
         arguments=method.arguments,
         image_dim=parts.image_dim,
         text_dim=method.text_encoder.dim,
-        text_encoder=text_encoder,
-        head=head,
+        text_encoder=text_file,
+        head=head_file,
         config=method.config,
         parity=None,
-        image_encoder=image_encoder,
+        image_encoder=image_file,
         method=None if key == name else key,
         title=None if key == name else f"{METHODS[key].title}, {variant}",
     )
@@ -187,11 +188,11 @@ def export_text_encoder(encoder: nn.Module, path: Path) -> None:
 def _export(
     encoder: nn.Module, inputs: dict[str, Tensor], axes: dict[str, list[str]], path: Path
 ) -> None:
-    """Traces an encoder in eval mode; `axes` names the dynamic axes of each input and output."""
+    """Writes an encoder as ONNX; `axes` names the dynamic axes of each input and output."""
     for module in encoder.modules():
         # Torch's fused attention masks with infinity, which packs must not contain.
-        if callable(choose := getattr(module, "set_attn_implementation", None)):
-            choose("eager")
+        if callable(set_attention := getattr(module, "set_attn_implementation", None)):
+            set_attention("eager")
     # The dynamo exporter gives only the first recurrent network of a process a dynamic length.
     # Constants are not folded, because half precision cannot represent convolutions merged with
     # batch norms exactly; onnxruntime folds constants when it loads the file.
@@ -218,7 +219,7 @@ def _export(
 
 
 def _store_in_half(graph: onnx.GraphProto) -> None:
-    """Converts every weight that half precision represents exactly, in place."""
+    """Stores weights that half precision represents exactly as half and a Cast, in place."""
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:
@@ -242,11 +243,11 @@ def _copy(source: Path, target: Path, files: Iterable[str]) -> None:
 
 @torch.no_grad()
 def check_parity(
-    runtime: Runtime, name: str, rounded: MethodParts, original: MethodParts
+    runtime: Runtime, name: str, rounded_parts: MethodParts, original_parts: MethodParts
 ) -> schema.Parity:
     """Compares a method of a pack on the CPU with torch; raises ValueError if they differ.
 
-    `rounded` are the torch modules with the pack's weights, `original` with the trained weights.
+    `rounded_parts` have the weights of the pack, `original_parts` the weights before rounding.
     """
     max_drift = 0.0
     for pixels, ids, lengths in _probes(runtime):
@@ -255,7 +256,7 @@ def check_parity(
             images = runtime.pixel_features(pixels, name)
         texts = runtime.token_features(ids, lengths, name)
         actual = _outputs(runtime.methods[name], images, *texts)
-        expected = _run_torch(rounded, pixels, ids, lengths)
+        expected = _run_torch(rounded_parts, pixels, ids, lengths)
         sizes = f"at {len(pixels)} images and {ids.shape} tokens"
         for quantity, reference in expected.items():
             values, scale = actual[quantity], max(1.0, float(reference.abs().max()))
@@ -267,42 +268,44 @@ def check_parity(
             max_drift = max(max_drift, drift)
         if not same_ranking(actual["scores"], expected["scores"]):
             raise ValueError(f"{name}: rankings differ from torch {sizes}; the export was not kept")
-    scores, unrounded = expected["scores"], _run_torch(original, pixels, ids, lengths)["scores"]
-    # for each row and column: True if the argmax is the same
-    same_best = torch.cat([scores.argmax(dim) == unrounded.argmax(dim) for dim in (0, 1)])
-    change, share = float((scores - unrounded).abs().max()), float(same_best.float().mean())
+    # the effect of rounding on the scores of the last probe
+    rounded_scores = expected["scores"]
+    scores = _run_torch(original_parts, pixels, ids, lengths)["scores"]
+    # for each text, then each image: True if the best match is the same
+    same_best = torch.cat([rounded_scores.argmax(dim) == scores.argmax(dim) for dim in (0, 1)])
+    change, share = float((rounded_scores - scores).abs().max()), float(same_best.float().mean())
     return schema.Parity(max_drift, ranking=True, fp16_numbers=change, fp16_ranking=share)
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
-    """Returns whether scores (B_img, B_txt) rank rows and columns as `reference`, up to ties."""
+    """Returns whether scores (B_img, B_txt) give the rankings of `reference`, up to ties."""
     slack = TIE_TOLERANCE * max(1.0, float(reference.abs().max()))
     for candidate, expected in ((scores, reference), (scores.T, reference.T)):
         reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))
-        if bool((reordered - reordered.cummin(dim=1).values > slack).any()):
+        if bool((reordered - reordered.cummin(dim=1).values > slack).any()):  # not descending
             return False
     return True
 
 
 def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields pixels (B_img, 3, S, S) or features (B_img, N, d), ids (B_txt, L), lengths (B_txt)."""
+    """Yields pixels or image features, token ids (B_txt, M), and lengths (B_txt,) to compare."""
     rng, encoder = np.random.default_rng(20240), runtime.info.image_encoder
     max_length, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
     shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens
     # the last probe has enough images for rankings: the start of the gallery, or noise
     if runtime.info.gallery is None:
-        ranked = MAX_PROBE_IMAGES if side <= 256 else 4  # large images take long
-        shapes.append((ranked, ranked, min(12, max_length)))
-    for images, texts, size in shapes:
-        pixels = rng.integers(0, 256, (images, side, side, 3), np.uint8)
-        lengths = rng.integers(1, size + 1, texts)
-        lengths[0] = size
-        ids = rng.integers(1, runtime.reader.size, (texts, size))
-        ids[np.arange(size) >= lengths[:, None]] = 0
-        if encoder.file is None:  # sets of 7 elements
-            yield rng.normal(size=(images, 7, encoder.dim)).astype("f"), ids, lengths
+        count = MAX_PROBE_IMAGES if side <= 256 else 4  # large images take long
+        shapes.append((count, count, min(12, max_length)))
+    for image_count, text_count, longest in shapes:
+        pixels = rng.integers(0, 256, (image_count, side, side, 3), np.uint8)
+        lengths = rng.integers(1, longest + 1, text_count)
+        lengths[0] = longest
+        ids = rng.integers(1, runtime.reader.size, (text_count, longest))
+        ids[np.arange(longest) >= lengths[:, None]] = 0
+        if encoder.file is None:  # (B_img, 7, d)
+            yield rng.normal(size=(image_count, 7, encoder.dim)).astype("f"), ids, lengths
         else:
-            yield runtime.preprocess.planes(pixels), ids, lengths
+            yield runtime.preprocess.planes(pixels), ids, lengths  # (B_img, 3, side, side)
     if runtime.info.gallery is not None:
         gallery = load_gallery(runtime.info.folder)
         entries = gallery.images[:MAX_PROBE_IMAGES]
@@ -317,17 +320,18 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
 def _run_torch(
     method: MethodParts, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
-    """Computes `_outputs` in torch from pixels, or from features without an image encoder."""
+    """Computes `_outputs` in torch; `pixels` are image features if there is no image encoder."""
     images, counts = torch.from_numpy(pixels), torch.from_numpy(lengths)
     if method.image_encoder is not None:
         images = method.image_encoder(images)  # (B_img, N, d)
-    texts = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, L, d)
+    texts = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, M, d)
     return _outputs(method.head, images, texts, lengths_to_mask(counts, ids.shape[1]))
 
 
 def _outputs(
     method: Method, image_features: Tensor, text_features: Tensor, text_mask: Tensor
 ) -> dict[str, Tensor]:
+    """Returns the quantities that `check_parity` compares, by name."""
     image_mask = torch.ones(image_features.shape[:2], dtype=torch.bool)
     images = method.encode_image(image_features, image_mask)
     texts = method.encode_text(text_features, text_mask)

@@ -52,7 +52,7 @@ class Release(NamedTuple):
 
 
 def read_releases() -> dict[str, Release]:
-    """Reads `releases.toml`; returns the releases by the names of their methods."""
+    """Reads `releases.toml`, expands prefixes such as "text.@words"; returns method -> release."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
     for method, entry in content.items():
@@ -66,7 +66,7 @@ def read_releases() -> dict[str, Release]:
 
 
 def rename_weight(key: str, names: Mapping[str, str]) -> str | None:
-    """Returns our name for a released weight, "-" if it is unused, None if no prefix matches."""
+    """Returns our name for a weight, "-" if unused, or None; "*" in a prefix matches a number."""
     for released_prefix, our_prefix in names.items():
         if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
             prefix = our_prefix.replace("*", "".join(match.groups()))
@@ -96,6 +96,7 @@ class Checkpoint:
 
     def load_into(self, module: nn.Module) -> None:
         """Loads all weights into a module, in eval mode and without gradients."""
+        # the module's own counters of batch norms, because some releases lack them
         counters = {k: v for k, v in module.state_dict().items() if k.endswith(_COUNTER)}
         try:
             load_strict(module, counters | self.state, str(self.path))
@@ -106,7 +107,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
-    """Reads a checkpoint with `torch.load(weights_only=True)`; `names` is `Release.names`."""
+    """Reads a checkpoint with `Release.names`; raises ValueError if it is not of this release."""
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content, state = _load(path), dict[str, Tensor]()
@@ -130,7 +131,7 @@ def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
 
 
 def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
-    """Returns the weights under the release's names, without `module.`, `DataParallel`'s prefix."""
+    """Returns weights by the release's names, without `DataParallel`'s prefix `module.`."""
     is_pair, weights = isinstance(model, list | tuple), dict[str, Tensor]()
     for side, state in enumerate(model if is_pair else [model]):
         tensors = isinstance(state, Mapping) and all(isinstance(v, Tensor) for v in state.values())
@@ -150,6 +151,7 @@ def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
+    """Reads a file with `torch.load`; raises ValueError if it is damaged or could run code."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -165,7 +167,7 @@ def _load(path: Path) -> Any:
 
 
 def find_checkpoint(address: str) -> Repo:
-    """Finds the checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`; HubError if not unique."""
+    """Finds the only checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`; else raises HubError."""
     path, separator, revision = address.partition("@")
     owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))

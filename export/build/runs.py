@@ -25,8 +25,8 @@ class EncoderSpec:
 
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
     arguments: dict[str, Any]  # arguments of its constructor
-    source: str | None = None  # of a published encoder, see `export/encoders/sources.py`
-    sha256: str | None = None  # digest of a frozen text encoder, which methods may share
+    source: str | None = None  # source of a published one, see `export/encoders/sources.py`
+    sha256: str | None = None  # digest of a frozen text encoder, which several methods may share
     max_length: Annotated[int, Field(ge=1)] | None = None  # maximum number of tokens in training
 
     def build(self, registry: Mapping[str, type[Any]], where: str) -> Any:
@@ -51,7 +51,7 @@ class DataRecord:
 class RunRecord:
     """The description of a method's run."""
 
-    kind: Literal["run"]  # "image_backbone" for the run of an image encoder
+    kind: Literal["run"]  # the run of an image encoder has "image_backbone"
     method: Name
     arguments: dict[str, Any]
     image_dim: Width
@@ -91,10 +91,10 @@ def load_run(
 ) -> TrainedRun:
     """Reads a method's run folder, and builds its modules in eval mode.
 
-    `encoder` is the run's image encoder, `encoder_spec` the result of `describe_image_source`; None
-    and empty for precomputed features. `rounded` rounds a published text encoder to half precision,
-    as in training. Raises FileNotFoundError if weights or tokenizer are missing, ValueError if the
-    folder is not a method's run, or was trained with other encoders or another tokenizer.
+    `encoder` is the run's image encoder, and `encoder_spec` the result of `describe_image_source`;
+    for precomputed features, pass None and {}. `rounded` rounds a published text encoder to half
+    precision, as in training. Raises FileNotFoundError if weights or tokenizer are missing,
+    ValueError if the folder is not a method's run, or belongs to other encoders or tokenizers.
     """
     record, tensors = read_run(folder)
     if not record.backbone_sha256 and encoder_spec:
@@ -118,15 +118,15 @@ def load_run(
 
     if record.image_encoder is not None:  # trained together with the method
         encoder = fill(record.image_encoder.build(IMAGE_ENCODERS, weights_path), "image_encoder.")
-    text = record.text_encoder
-    if text.sha256 is None or text.source is None:
-        text_encoder = fill(text.build(TEXT_ENCODERS, weights_path), "text_encoder.")
+    text_info = record.text_encoder
+    if text_info.sha256 is None or text_info.source is None:  # its weights are in the run
+        text_encoder = fill(text_info.build(TEXT_ENCODERS, weights_path), "text_encoder.")
     else:
-        text_encoder, _, text_spec = load_text_source(text.source, rounded=rounded)
-        if text_spec["sha256"] != text.sha256:
-            message = f"the text encoder {text.source} has changed since {folder} was trained"
+        text_encoder, _, text_spec = load_text_source(text_info.source, rounded=rounded)
+        if text_spec["sha256"] != text_info.sha256:
+            message = f"the text encoder {text_info.source} has changed since {folder} was trained"
             raise ValueError(f"{message}; restore the original encoder, or train again")
     method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
     modules = encoder, text_encoder, fill(method, "method.")
-    parts = MethodParts(*modules, record.arguments, record.config, text.sha256, record.method)
+    parts = MethodParts(*modules, record.arguments, record.config, text_info.sha256, record.method)
     return TrainedRun(folder, record, tokenizer.read_text("utf-8"), parts)

@@ -47,20 +47,18 @@ PARTS = (1, 3)  # rows and columns of parts of an image; "#frame" concatenates t
 MAX_LENGTH = 128  # maximum number of tokens of a text; captions are far shorter
 _WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-# glob patterns of the files to fetch
-ENCODER_FILES = [
+ENCODER_FILES = [  # glob patterns of the files to fetch
     *("config.json", "preprocessor_config.json", "vocab.json", "merges.txt", *_TOKENIZERS),
     *("model.safetensors.index.json", *_WEIGHTS),
 ]
 # keys of a saved configuration that do not describe the network's shape
 _NOT_SHAPE = ("architectures", "dtype", "id2label", "label2id", "transformers_version")
-# model types of `transformers` -> keys of `IMAGE_ENCODERS` and `TEXT_ENCODERS`
-_IMAGE_ARCHS = {
+_IMAGE_ARCHS = {  # model type of `transformers` -> key of `IMAGE_ENCODERS`
     **{kind: kind for kind in ("mobilenet_v2", "resnet", "vit")},
     **dict.fromkeys(("clip", "clip_vision_model"), "clip_vision"),
     "siglip": "siglip_vision",
 }
-_TEXT_ARCHS = {
+_TEXT_ARCHS = {  # model type of `transformers` -> key of `TEXT_ENCODERS`
     **dict.fromkeys(("bert", "distilbert", "roberta", "electra"), "bert"),
     **dict.fromkeys(("clip", "clip_text_model"), "clip_text"),
     "siglip": "siglip_text",
@@ -68,7 +66,7 @@ _TEXT_ARCHS = {
 
 
 class _Source(NamedTuple):
-    folder: Path
+    folder: Path  # a folder with the source's files
     name: str  # the source as requested
     suffix: str  # the text after "#"
 
@@ -76,11 +74,12 @@ class _Source(NamedTuple):
 def load_image_source(
     source: str | Path, device: str | torch.device = "cpu", *, rounded: bool = True
 ) -> tuple[ImageEncoder, Preprocess, dict[str, Any]]:
-    """Loads an image encoder in eval mode, its preprocessing, and its `describe_image_source`.
+    """Loads an image encoder in eval mode, its preprocessing and its description.
 
-    `rounded` rounds the weights to half precision, as in packs, so that heads train on the same
-    features as in search. Raises FileNotFoundError if the folder does not exist or has no weights,
-    ValueError if it is not an image encoder, cannot be fetched, or its files do not fit together.
+    For the description see `describe_image_source`. `rounded` rounds the weights to half precision,
+    as in packs, so that heads train on the same features as in search. Raises FileNotFoundError if
+    the folder does not exist or has no weights, ValueError if it is not an image encoder, cannot be
+    fetched, or its files do not fit together.
     """
     location = _locate(source)
     spec = _describe_image(location)
@@ -91,7 +90,8 @@ def load_image_source(
         tensors = _read_packed(location.folder, encoder)
     else:
         tensors = _read_published(location, encoder)
-    _fill(encoder, tensors, location, rounded)
+    tensors = round_to_half(tensors, location.name) if rounded else tensors
+    load_strict(encoder, tensors, location.name)
     return encoder.to(device).eval(), Preprocess.from_json(spec["preprocess"]), spec
 
 
@@ -99,7 +99,8 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
     """Describes an image encoder without building it; raises as `load_image_source` does.
 
     Returns JSON-ready `kind`, `arch` (key of `IMAGE_ENCODERS`), `arguments` of its constructor,
-    `preprocess`, `source`, and `sha256`, which depends on weights, sizes and preprocessing.
+    `preprocess`, `source`, and `sha256`, which depends on weights, sizes and preprocessing. A pack
+    adds `pack` (title, licence, credits); a run adds what training wrote, such as `data`.
     """
     return _describe_image(_locate(source))
 
@@ -107,15 +108,17 @@ def describe_image_source(source: str | Path) -> dict[str, Any]:
 def load_text_source(
     source: str | Path, *, rounded: bool = True
 ) -> tuple[TextEncoder, Tokenizer, dict[str, Any]]:
-    """Loads a published text encoder in eval mode, its tokenizer, and its `describe_text_source`.
+    """Loads a published text encoder in eval mode, its tokenizer and its description.
 
-    The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad.
-    For `rounded` and errors see `load_image_source`.
+    The tokenizer adds special tokens, truncates texts to `max_length` tokens and does not pad. See
+    `describe_text_source` for the description, `load_image_source` for `rounded` and errors.
     """
     location = _locate(source)
     spec = _describe_published(location, _TEXT_ARCHS)
     encoder = TEXT_ENCODERS[spec["arch"]](**spec["arguments"])
-    _fill(encoder, _read_published(location, encoder), location, rounded)
+    tensors = _read_published(location, encoder)
+    tensors = round_to_half(tensors, location.name) if rounded else tensors
+    load_strict(encoder, tensors, location.name)
     tokenizer = read_tokenizer(location.folder)
     tokenizer.enable_truncation(spec["max_length"])
     return encoder.eval(), tokenizer, spec
@@ -142,6 +145,7 @@ def _locate(source: str | Path) -> _Source:
 
 
 def _describe_image(source: _Source) -> dict[str, Any]:
+    """Implements `describe_image_source` for a source whose folder is known."""
     path = source.folder / RUN_WEIGHTS
     if path.is_file():
         _, spec = load_tensors(path)
@@ -161,17 +165,13 @@ def _describe_image(source: _Source) -> dict[str, Any]:
     return {**spec, "source": source.name}
 
 
-def _fill(encoder: nn.Module, tensors: dict[str, Tensor], source: _Source, rounded: bool) -> None:
-    if rounded:
-        tensors = round_to_half(tensors, source.name)
-    load_strict(encoder, tensors, source.name)
-
-
-def _digest(identity: list[Any]) -> Any:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+def _digest(values: list[Any]) -> Any:
+    """Returns a SHA-256 of JSON values, which callers may extend."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode())
 
 
 def _describe_packed(source: _Source) -> dict[str, Any]:
+    """Describes a pack's image encoder; raises PackError if Polyview did not train it."""
     info = read_info(source.folder)  # not `load_info`: heads and gallery are not used
     file, network = info.image_encoder.file, _trained_network(source)
     if file is None or network is None:
@@ -191,12 +191,12 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
 
 
 def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
-    """Reads the key in `IMAGE_ENCODERS` and the arguments from a pack's recipe, if it has one."""
-    unreadable = OSError, ValueError, KeyError, TypeError
-    with suppress(*unreadable):
+    """Reads `arch` and `arguments` of a pack's image encoder from its recipe; None without one."""
+    errors = OSError, ValueError, KeyError, TypeError  # no recipe, or not of this kind
+    with suppress(*errors):
         settings = tomllib.loads((source.folder / LOGS / "config.toml").read_text("utf-8"))
         return "scene_net", {name: list(settings[name]) for name in ("widths", "blocks")}
-    with suppress(*unreadable):
+    with suppress(*errors):
         settings = tomllib.loads((source.folder / CLIP_LOGS / "config.toml").read_text("utf-8"))
         network = settings["network"]
         config = {**network["vision_config"], "projection_dim": network["projection_dim"]}
@@ -206,7 +206,7 @@ def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
 
 
 def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
-    """Reads the weights of a pack's ONNX file under their names in `encoder`."""
+    """Reads the weights of a pack's image encoder (ONNX) by their names in `encoder`."""
     path = folder / str(read_info(folder).image_encoder.file)
     graph, weights = onnx.load(path).graph, encoder.state_dict()
     # `ImageRows` adds the prefix "encoder." to CLIP's names
@@ -226,22 +226,21 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
 
 
 def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[str, Any]:
+    """Describes a published encoder; `architectures` is `_IMAGE_ARCHS` or `_TEXT_ARCHS`."""
     is_image, projected = architectures is _IMAGE_ARCHS, source.suffix == PROJECTED
     side = "vision" if is_image else "text"
     config = _read_config(source)
     model_type = config.get("model_type")
     if model_type not in architectures:
         expected = "an image encoder" if is_image else "a text encoder"
-        raise ValueError(
-            f'{source.name} is a model of type "{model_type}", which is not {expected} that '
-            f"Polyview supports; choose one of {', '.join(architectures)}"
-        )
+        fault = f'{source.name} is a model of type "{model_type}", which is not {expected} that'
+        raise ValueError(f"{fault} Polyview supports; choose one of {', '.join(architectures)}")
     arch = architectures[model_type]
-    projects = arch == f"clip_{side}"  # SigLIP's features are always in the joint space
-    if projected and not (projects or model_type == "siglip"):
+    has_projection = arch == f"clip_{side}"  # SigLIP's features are always in the joint space
+    if projected and not (has_projection or model_type == "siglip"):
         raise ValueError(f'{source.name}: only CLIP has a projection; leave out "#{PROJECTED}"')
     if model_type in ("clip", "siglip"):
-        shared = {"projection_dim": config.get("projection_dim", 512)} if projects else {}
+        shared = {"projection_dim": config.get("projection_dim", 512)} if has_projection else {}
         config = {**config[f"{side}_config"], **shared, "model_type": f"{model_type}_{side}_model"}
     config = {k: v for k, v in config.items() if k not in _NOT_SHAPE and k[:1] != "_"}
     if arch == "siglip_text":
@@ -252,7 +251,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
     spec: dict[str, Any] = {
         "kind": "image_backbone" if is_image else "text_encoder",
         "arch": arch,
-        "arguments": {"config": config} | ({"projected": projected} if projects else {}),
+        "arguments": {"config": config} | ({"projected": projected} if has_projection else {}),
     }
     weights = sorted(path for pattern in _WEIGHTS for path in source.folder.glob(pattern))
     if not weights:
@@ -263,7 +262,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
     if is_image:
         spec["preprocess"] = read_preprocess(source.folder, source.name).to_json()
     else:
-        offset = 2 if model_type == "roberta" else 0
+        offset = 2 if model_type == "roberta" else 0  # RoBERTa numbers positions from 2
         max_positions = int(config.get("max_position_embeddings", MAX_LENGTH)) - offset
         spec["max_length"] = min(MAX_LENGTH, max_positions)
         files += [source.folder / name for name in _TOKENIZERS]
@@ -276,6 +275,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
 
 
 def _read_config(source: _Source) -> dict[str, Any]:
+    """Reads config.json; `transformers` replaces missing values with its defaults."""
     if not (source.folder / "config.json").is_file():
         raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
     try:
@@ -289,7 +289,7 @@ def _read_config(source: _Source) -> dict[str, Any]:
 
 
 def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dict[str, Tensor]:
-    """Reads published weights under their names in `encoder`; ValueError if any is missing."""
+    """Reads published weights by their names in `encoder`; raises ValueError if one is missing."""
     model: Any = encoder.model
     network_class = type(model)
     if getattr(encoder, "projection", None) is not None:
@@ -318,8 +318,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
         absent = f"{len(missing)} of the weights of {type(model).__name__}, first {missing[0]}"
-        reason = "its config.json and its weights do not belong together"
-        raise ValueError(f"{source.name} lacks {absent}; {reason}")
+        raise ValueError(f"{source.name} lacks {absent}; its config.json is of another model")
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
 

@@ -81,9 +81,9 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
         case hf.HfHubHTTPError():
             status, headers = error.response.status_code, error.response.headers
             advice = _ADVICE.get(status, "try again later")
-            kind = UnreachableError if status == 429 or status >= 500 else HubError
             advice = advice.format(wait=headers.get("Retry-After", "some")[:20])
-            return kind(f"the Hub at {hub} answered {address} with status {status}; {advice}")
+            error_type = UnreachableError if status == 429 or status >= 500 else HubError
+            return error_type(f"the Hub at {hub} answered {address} with status {status}; {advice}")
         case httpx2.TransportError() | httpx2.TooManyRedirects():
             advice = "check the connection and HF_ENDPOINT, or try again later"
             return UnreachableError(f"the Hub at {hub} cannot be reached ({error}); {advice}")
@@ -92,7 +92,8 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
             return UnreachableError(f"the server at {hub} is not a Hugging Face Hub; {advice}")
         case OSError(errno=errno.ENOSPC):
             return HubError(f"{address}: the disk is full; make room and try again")
-    return HubError(f"{address}: {str(error).partition(chr(10))[0]}")
+    first_line, *_ = str(error).split("\n")
+    return HubError(f"{address}: {first_line}")
 
 
 def is_hub_id(text: str) -> bool:
@@ -108,19 +109,16 @@ def parse_hub_id(text: str) -> tuple[str, str | None]:
 
 
 def find_folder(name: str) -> Path | None:
-    """Finds a local folder; returns None if `name` is a repository on the Hub.
+    """Finds a local folder; returns None if `name` stands for a repository on the Hub.
 
     Folders take precedence. If a folder `owner` exists, `owner/name` without a revision must be a
     folder, too. Raises FileNotFoundError if `name` is neither a folder nor a Hub id.
     """
-    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # keeps the path of an unknown user
+    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # accepts an unknown ~user
     if folder.is_dir():
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
-        advice = (
-            "name a folder (a pack, a training run or a Hugging Face model), or a Hub repository "
-            "as owner/name or owner/name@revision"
-        )
+        advice = "name the folder of a pack, a run or a model, or a Hub id, owner/name[@revision]"
         raise FileNotFoundError(no_such("folder", folder, advice))
     return None
 
@@ -181,8 +179,7 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
             repo_id, revision=revision, files_metadata=True, timeout=ANSWER_TIMEOUT
         )
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
-        hub = constants.ENDPOINT
-        raise HubError(f"{address}: the server at {hub} names no commit; check HF_ENDPOINT")
+        raise HubError(f"{address}: {constants.ENDPOINT} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
     if outside := [name for name in files if not _stays_inside(name)]:
         raise HubError(f"{address} lists {outside[0][:200]!r}, which is not a path inside it")
@@ -194,14 +191,14 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
 
 
 def _stays_inside(file: str) -> bool:
-    r"""Returns whether a file name in a repository is a relative path inside it.
+    r"""Returns whether a file name is a printable relative path inside its repository.
 
     >>> [_stays_inside(name) for name in ("a b/c.bin", "/etc/passwd", "a/../b", "a\\..", "a//b")]
     [True, False, False, False, False]
     """
     parts = re.split(r"[/\\]", file)
-    is_readable = file.isprintable() and len(file) <= 1000
-    return is_readable and not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
+    is_printable = file.isprintable() and len(file) <= 1000
+    return is_printable and not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
 
 
 def fetch(repo: Repo, token: Token = None, progress: Progress | None = None) -> None:

@@ -65,8 +65,8 @@ def pull(
     """Downloads a pack into the Hub's cache; without a connection, finds the pack in the cache.
 
     The cached branch or tag is updated only when the pack is complete and correct: a failed pull
-    keeps the previous version, and an invalid pack is deleted. `commit` is the commit to which the
-    address must resolve. For visitors, `MAX_BYTES`, `MAX_FILES` and `MIN_FREE_BYTES` apply. Returns
+    keeps the previous version, and an invalid pack is deleted. If `commit` is not None, the address
+    must resolve to it. For visitors, `MAX_BYTES`, `MAX_FILES` and `MIN_FREE_BYTES` apply. Returns
     the folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
     cannot be reached and the cache lacks the pack, HubError if the Hub refuses, the address
     resolves to another commit, or the pack is invalid or exceeds a visitor's limits.
@@ -78,15 +78,14 @@ def pull(
     if commit not in (None, repo.commit):
         raise HubError(f"{address} has changed since it was inspected; inspect it again")
     try:
-        files = _files_of_pack(repo, token)
+        pack_repo = _select_pack(repo, token)
         if for_visitor:
-            _check_limits(files)
-        client.fetch(files, token, progress)
+            _check_limits(pack_repo)
+        client.fetch(pack_repo, token, progress)
         load_info(repo.folder)
     except PackError as error:
         if repo.folder.is_dir():  # files shared with other commits are kept
-            cached = scan_cache_dir(repo.folder.parents[2])
-            cached.delete_revisions(repo.commit).execute()
+            scan_cache_dir(repo.folder.parents[2]).delete_revisions(repo.commit).execute()
         message = f"the pack {address} cannot be used: {error}; its download was deleted"
         raise HubError(message) from error
     branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
@@ -96,16 +95,16 @@ def pull(
     return repo.folder
 
 
-def _files_of_pack(repo: Repo, token: Token) -> Repo:
-    """Fetches the JSON files; restricts `repo` to the pack's files, whose sizes must match."""
+def _select_pack(repo: Repo, token: Token) -> Repo:
+    """Fetches the JSON files, restricts `repo` to the pack's files, and checks their sizes."""
     if MANIFEST not in repo.files:
         raise HubError(f"{repo.address} is not a pack: it has no {MANIFEST}")
     limits = {MANIFEST: MAX_MANIFEST, f"{FOLDER}/{INDEX}": MAX_JSON}
-    manifests = repo.select(limits.keys() & repo.files.keys())
-    for name, size in manifests.files.items():
+    json_repo = repo.select(limits.keys() & repo.files.keys())
+    for name, size in json_repo.files.items():
         if (size or 0) > limits[name]:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
-    client.fetch(manifests, token, progress=lambda *_: None)
+    client.fetch(json_repo, token, progress=lambda *_: None)  # shows no progress bar
     info = read_info(repo.folder)
     # the card is optional on the Hub, although the cache may have one from `evaluate --write`
     names = [name for name in list_files(info, check_gallery=False) if name != CARD]
@@ -121,9 +120,10 @@ def _files_of_pack(repo: Repo, token: Token) -> Repo:
 
 
 def _check_limits(repo: Repo) -> None:
+    """Raises PackError if a visitor may not load the files, or the disk has no room for them."""
     total, count = sum(size or 0 for size in repo.files.values()), len(repo.files)
-    if unknown := [name for name, size in repo.files.items() if size is None]:
-        raise PackError(f"the Hub states no size for {unknown[0]}")
+    if unsized_files := [name for name, size in repo.files.items() if size is None]:
+        raise PackError(f"the Hub states no size for {unsized_files[0]}")
     for value, limit, unit in ((total, MAX_BYTES, "bytes"), (count, MAX_FILES, "files")):
         if value > limit:
             fault = f"it has {value:,} {unit}"
@@ -135,13 +135,15 @@ def _check_limits(repo: Repo) -> None:
 def find_cached(address: str, error: UnreachableError | None = None) -> Path:
     """Finds a complete pack in the cache; `error` explains why the Hub cannot be reached.
 
-    Raises HubError if the cache lacks the pack, or UnreachableError if there is an `error`.
+    Raises PackError for a damaged pack, HubError for a missing one, UnreachableError with `error`.
     """
     try:
         folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
-    except (FileNotFoundError, HubError) as missing:
-        kind, reason = (UnreachableError, f", and {error}") if error else (HubError, "; pull it")
-        raise kind(f"{address} is not completely in the local cache{reason}") from missing
+    except (FileNotFoundError, HubError) as cache_error:
+        fault = f"{address} is not completely in the local cache"
+        if error is not None:
+            raise UnreachableError(f"{fault}, and {error}") from cache_error
+        raise HubError(f"{fault}; pull it") from cache_error
     if error is not None:
         _log.warning("%s: %s is taken from the local cache, commit %s", error, address, folder.name)
     return folder
@@ -156,9 +158,9 @@ def resolve(pack: str) -> Path:
 
 
 def list_packs(token: Token = None) -> list[str]:
-    """Lists address, commit and licence of packs on the Hub; with a token, also private packs.
+    """Returns a line with address, commit and licence for each pack on the Hub.
 
-    Raises HubError if the Hub refuses or cannot be reached.
+    A token adds private packs. Raises HubError if the Hub refuses or cannot be reached.
     """
     lines = []
     with client.convert_errors("the list of packs"):

@@ -22,16 +22,14 @@ REFERENCE_RANK = 10  # rank of the hit with which the best hit is compared
 _MIN_IMAGES = 10  # minimum number of images for a judgement
 _MAX_IMAGES = 1000  # the largest gallery of the fit; larger galleries count as this size
 
-# Words that do not describe the content of an image; `unknown_share` ignores them.
-SMALL_WORDS = {
+SMALL_WORDS = {  # words that do not describe an image; `unknown_share` ignores them
     "a", "an", "the", "this", "that", "some", "any", "and", "or", "of", "in", "on", "at", "by",
     "to", "from", "with", "without", "near", "beside", "behind", "between", "under", "over",
     "above", "below", "next", "left", "right", "there", "is", "are", "was", "be", "its", "his",
     "her", "their", "it",
 }  # fmt: skip
 
-# Words that count as known if a pack does not know them, see `unknown_share`.
-_PRAISE = {
+_FILLER_WORDS = {  # words that say little about an image and count as known, see `unknown_share`
     "cute", "adorable", "beautiful", "lovely", "nice", "pretty", "gorgeous", "amazing", "awesome",
     "cool", "funny", "sweet", "great", "good", "best", "wonderful", "favorite", "favourite",
     "photo", "photos", "photograph", "picture", "pictures", "image", "images", "pic", "pics",
@@ -68,9 +66,10 @@ class Background(NamedTuple):
         return np.stack([words, size, words * size], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Returns features (B, n, 4) of hits with scores (B, n), for `Calibration.hit`."""
+        """Returns features (B, n, 4) of hits from their scores (B, n) and `Calibration.logits`."""
         below_top = ((self.top - scores.T) / np.maximum(self.deviation, 1e-6)).T  # (B, n)
-        columns = [np.broadcast_to(c[:, None], scores.shape) for c in (logit, *self._log_counts())]
+        counts = self._log_counts()
+        columns = [np.broadcast_to(row[:, None], scores.shape) for row in (logit, *counts)]
         return np.stack([below_top, *columns], axis=-1)
 
 
@@ -84,14 +83,13 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, config=STRICT)
 class Calibration:
-    """The fitted weights of one method (the bias is last), and how to reproduce the fit.
+    """The fitted weights of one method (the bias is last), and how to reproduce the fit."""
 
-    `question` applies to `Background.features`, `hit` to `Background.hit_features`, and `refusal`
-    to `Background.sizes`, for the log odds below which no image matches.
-    """
-
+    # weights of `Background.features`; the weighted sum is the log odds that any image matches
     question: tuple[Weight, Weight, Weight, Weight, Weight, Weight, Weight]
+    # weights of `Background.sizes`; the weighted sum is the log odds below which no image matches
     refusal: tuple[Weight, Weight, Weight, Weight]
+    # weights of `Background.hit_features`; the weighted sum is the log odds that a hit matches
     hit: tuple[Weight, Weight, Weight, Weight, Weight]
     split: Line
     command: Command
@@ -103,7 +101,7 @@ class Calibration:
         return weighted_sum(background.features(), self.question)
 
     def limits(self, background: Background) -> np.ndarray:
-        """Returns log odds (B,) below which no image matches."""
+        """Returns the limits (B,) of `logits` below which no image counts as a match."""
         return weighted_sum(background.sizes(), self.refusal)
 
     def probabilities(self, background: Background, scores: np.ndarray) -> np.ndarray:
@@ -121,7 +119,7 @@ class Calibration:
     ) -> Judgement | None:
         """Judges the hits of one text query; returns None if there are too few images.
 
-        `best_scores` (n,) are the highest scores in descending order, `scores` (S,) those of a
+        `best_scores` (n,) are the highest scores in descending order. `scores` are the scores of a
         sample of the `count` searched images. For `words` and `unknown` see `unknown_share`.
         """
         if count < _MIN_IMAGES:
@@ -151,11 +149,11 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
-    """Returns the share of unknown words in a text, without `SMALL_WORDS`.
+    """Returns the share of unknown words among the words of a text, except `SMALL_WORDS`.
 
     `words` are the tokens of the text; `unknown` maps the indices of words that a pack does not
-    know to the words as typed. If any word is known, an unknown word counts as known if it is
-    praise ("cute") or precedes a known word ("a fluffy dog"): the other words describe the image.
+    know to the words as typed. If any word is known, an unknown word also counts as known if it is
+    a filler ("cute") or precedes a known word ("a fluffy dog"): the known words describe the image.
 
     >>> unknown_share(["a", "dog", "in", "the", "[UNK]"], {4: "zebra"})
     0.5
@@ -167,7 +165,7 @@ def unknown_share(words: Sequence[str], unknown: Mapping[int, str]) -> float:
     content = [i for i, word in enumerate(words) if i in unknown or word not in SMALL_WORDS]
     known_indices = {i for i in content if i not in unknown}
     for index in sorted(unknown, reverse=True) if known_indices else ():
-        if index + 1 in known_indices or unknown[index].lower() in _PRAISE:
+        if index + 1 in known_indices or unknown[index].lower() in _FILLER_WORDS:
             known_indices.add(index)
     return (len(content) - len(known_indices)) / max(1, len(content))
 
@@ -177,8 +175,8 @@ class Domain:
     """The distribution of the features of a pack's own images.
 
     The 2d statistics of an image are the mean of each of the d features over the cells, and the
-    logarithm of the standard deviation. The distance of an image is the root mean square of its
-    statistics, standardised by their mean and deviation over the pack's own images.
+    logarithm of its standard deviation. The distance of an image is the root mean square of these
+    statistics after standardising them by their mean and deviation over the pack's own images.
     """
 
     mean: tuple[float, ...]  # (2d,) mean of each statistic
@@ -186,13 +184,13 @@ class Domain:
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of the pack's images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:
-        """Returns distances (B,) of images with features (B, N, d); about 1 for the pack's."""
+        """Returns distances (B,) of images with features (B, N, d); about 1 for the pack's own."""
         standardised = (_statistics(features) - np.array(self.mean)) / np.array(self.deviation)
         return np.sqrt((standardised**2).mean(axis=1))
 
     @classmethod
     def fit(cls, features: np.ndarray) -> Domain:
-        """Fits features (B, N, d) of half of the images; the other half sets the limit."""
+        """Fits to the features (B, N, d) of half of the images; the other half sets the limit."""
         statistics = _statistics(features[::2])
         mean = statistics.mean(axis=0).round(4)
         deviation = np.maximum(statistics.std(axis=0), _MIN_DEVIATION).round(4)
@@ -204,5 +202,4 @@ class Domain:
 def _statistics(features: np.ndarray) -> np.ndarray:
     """Returns the statistics (B, 2d) of images with features (B, N, d)."""
     values = features.astype(np.float64)
-    spread = np.log(values.std(axis=1) + _EPSILON)
-    return np.concatenate([values.mean(axis=1), spread], axis=1)
+    return np.concatenate([values.mean(axis=1), np.log(values.std(axis=1) + _EPSILON)], axis=1)

@@ -36,8 +36,7 @@ from polyview.export.pack.validation import OPEN, Count, Line, PackError, PlainP
 from polyview.models.checkpoint import save_tensors
 
 Share = Annotated[float, Field(ge=0, le=1)]
-# indices; validation of a long list stops at the first error
-Rows = Annotated[tuple[Count, ...], FailFast()]
+Rows = Annotated[tuple[Count, ...], FailFast()]  # indices; validation stops at the first error
 _MIN_SIDE = 1e-3  # minimum relative side of a box, so that maps also show empty boxes
 MAP_GRID = (16, 16)  # rows and columns of a map over boxes
 
@@ -58,7 +57,7 @@ class GalleryObject:
     """One object in an image."""
 
     name: Line
-    box: tuple[Share, Share, Share, Share]  # relative xyxy; in a clip, in the clearest frame
+    box: tuple[Share, Share, Share, Share]  # relative xyxy; of a clip, in its clearest frame
     color: Line | None = None
     frames: Rows = ()  # frames of a clip that show the object
 
@@ -214,7 +213,7 @@ def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) 
 
 
 def regions_of(info: PackInfo) -> Regions | None:
-    """Returns the regions of a pack's gallery, or None; PackError if their shape is wrong."""
+    """Returns the regions of a pack's gallery, or None; raises PackError for a wrong shape."""
     if info.gallery is None or not info.has_regions:
         return None
     regions = Regions(info.folder / FOLDER / REGIONS)

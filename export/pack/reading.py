@@ -57,9 +57,9 @@ def load_info(path: Path, verify: bool = True) -> PackInfo:
         images = None if verify else (summary.images_sha256, summary.images_bytes)
         if summarize_gallery(gallery, images) != summary:
             counts = f"{summary.images} images and {summary.captions} captions"
-            described = f"with {counts} of the split {summary.split}, and their SHA-256"
             fault = f"the gallery of {info.folder} is not the one that pack.json describes"
-            raise PackError(f"{fault}, {described}; fetch the pack again")
+            details = f"with {counts} of the split {summary.split}, and their SHA-256"
+            raise PackError(f"{fault}, {details}; fetch the pack again")
     return info
 
 
@@ -96,20 +96,19 @@ def list_files(info: PackInfo, check_gallery: bool = True) -> list[str]:
         _refuse_links_outside(info.folder, [CARD])
         names.add(CARD)
     if info.gallery is not None:
-        gallery = load_gallery(info.folder, check_gallery)
-        names |= {f"{FOLDER}/{file}" for file in gallery.files}
+        names |= {f"{FOLDER}/{file}" for file in load_gallery(info.folder, check_gallery).files}
     return sorted(names)
 
 
 def describe_file(path: Path) -> FileInfo:
-    """Returns size and SHA-256 of a file."""
+    """Returns pack.json's entry for a file."""
     return FileInfo(sha256_of(path), path.stat().st_size)
 
 
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """Returns pack.json's entry for a gallery; `images` is SHA-256 and size, if known."""
+    """Returns pack.json's entry for a gallery; `images` is their SHA-256 and bytes, if known."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:
@@ -133,7 +132,7 @@ def render_card(info: PackInfo) -> str:
     methods = dict.fromkeys(entry.method or name for name, entry in info.methods.items())
     licence = info.licence.lower()
     is_hub_licence = licence in _HUB_LICENCES.split()
-    # an identifier of a licence that the Hub does not list; the card's text has its name
+    # for a licence that the Hub does not list; the text of the card has the licence's full name
     identifier = re.sub(r"[^a-z0-9.]+", "-", licence).strip("-") or "unknown"
     front = ModelCardData(
         language="en",
@@ -166,6 +165,7 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
+    """Raises PackError if a file of a pack is a link to a file outside the pack."""
     root = folder.resolve()
     allowed = [root]
     # In the Hub's cache, a pack is `models--owner--name/snapshots/commit`, with links to files in

@@ -91,8 +91,8 @@ class MethodInfo:
     arguments: dict[str, Any]  # for `models.build`
     image_dim: Width  # d of the image encoder
     text_dim: Width  # d of the text encoder
-    text_encoder: PlainPath  # its ONNX file
-    head: PlainPath  # the heads' weights
+    text_encoder: PlainPath  # ONNX file of the text encoder
+    head: PlainPath  # file with the weights of the heads
     config: dict[str, Any]  # the full training configuration
     parity: Parity | None  # None before `build_pack` has measured it
     metrics: Metrics | None = None  # None before `training.evaluate` has measured them
@@ -146,8 +146,7 @@ class PackInfo(Labels):
                 raise ValueError(f"methods.{name}.image_dim is {width}, but the encoder's is {dim}")
             if method.image_encoder is not None and file is None:
                 fault = f"methods.{name} has an image encoder, but the pack has none"
-                advice = "name its file in image_encoder, or export the pack again"
-                raise ValueError(f"{fault}; {advice}")
+                raise ValueError(f"{fault}; export the pack again")
         if self.domain and {len(self.domain.mean), len(self.domain.deviation)} != {2 * dim}:
             raise ValueError(f"domain.mean and domain.deviation must have {2 * dim} numbers each")
         if self.has_regions and (self.gallery is None or file is not None):
@@ -166,7 +165,7 @@ class PackInfo(Labels):
         values = self.to_json()
         content = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         content["arguments"] = {name: method.arguments for name, method in self.methods.items()}
-        # without the usual paths, so that cached embeddings of older packs stay valid
+        # omits the usual paths, so that cached embeddings of older packs stay valid
         files = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
         default_paths = ("{}/text_encoder.onnx", "{}/head.safetensors")
         roles = {n: f for n, f in files.items() if f != [path.format(n) for path in default_paths]}
@@ -188,7 +187,7 @@ class PackInfo(Labels):
         return f"{FOLDER}/{REGIONS}" in self.files
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content of pack.json, without defaults of keys that older packs lack."""
+        """Returns the content of pack.json; omits the defaults of keys that older packs lack."""
         values = TypeAdapter(PackInfo).dump_python(self, mode="json")
         values["preprocess"] = self.preprocess.to_json()
         values["files"] = dict(sorted(values["files"].items()))
@@ -196,7 +195,7 @@ class PackInfo(Labels):
 
 
 def parse_info(values: Any, folder: Path) -> PackInfo:
-    """Validates the content of a pack.json; PackError names the first value that is not valid."""
+    """Validates the content of a pack.json; raises PackError for the first invalid value."""
     version = values.get("format") if isinstance(values, dict) else None
     if version != FORMAT:
         fault = f"is of format {version!r:.20}, but this version reads only format {FORMAT}"

@@ -49,8 +49,7 @@ Page = Annotated[str, Field(max_length=10_000, pattern=r"\S")]
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
 Name = Annotated[str, _like("[a-z0-9_]{1,64}", "a name of 1 to 64 characters of a-z, 0-9 and '_'")]
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
-# A path that stays inside its folder: no "..", no absolute path, no drive letter, no backslash, no
-# wildcard, no hidden file.
+# A relative path that stays inside its folder on every system.
 _PART = "[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _PLAIN_PATH = (
     "a plain relative path of letters, digits, '.', '_', '-' and '/', without '..', a leading '/' "
@@ -95,7 +94,7 @@ def _format_error(error: ValidationError, kind: Any, where: str) -> str:
     """Formats pydantic's first error about a value of the type `kind` as a sentence."""
     first = error.errors(include_url=False)[0]
     keys, category = list(first["loc"]), first["type"]
-    if keys and keys[-1] == "[key]":  # an error about a dictionary's key
+    if keys and keys[-1] == "[key]":  # the dictionary's key, not its value, is not valid
         del keys[-2:]
     if category in ("missing", "unexpected_keyword_argument", "extra_forbidden"):
         label, key = _location(where, keys[:-1]) or "it", keys[-1]

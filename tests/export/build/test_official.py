@@ -241,7 +241,7 @@ def test_word_lists_that_do_not_fit(command: Command, words: str) -> None:
     assert_refused(command(releases.mv_vse(), "mv_vse"), "--vocab")
     fewer, shifted = [*listed.items()][:-1], {word: i + 1 for word, i in listed.items()}
     for written, sentence in (
-        (json.dumps({"word2idx": dict(fewer)}).encode(), "lists 10 words, but .* embeddings of 11"),
+        (json.dumps({"word2idx": dict(fewer)}).encode(), "the 11 words of .*, not 10 words"),
         (json.dumps({"word2idx": shifted}).encode(), "numbered from 0"),
         (b"\x80\x04]", "is a pickle.*json.dump"),
     ):
