@@ -127,8 +127,8 @@ def test_mismatched_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     narrow = changed("runs/mv_vse_0", tmp_path / "narrow", image_dim=8)
     pack, gallery = ("--pack", "pack"), str(BUNDLED / "gallery")
     for values, data, sentence in (
-        (run, photographs, "was trained on precomputed features, and .* holds images"),
-        (images, "data", "was trained on images, and data holds precomputed features"),
+        (run, photographs, "was trained on precomputed features, but .* holds images"),
+        (images, "data", "was trained on images, but data holds precomputed features"),
         (run, wide, "reads features of width 16, but .* has width 32"),
         (pack, photographs, "holds images, but the pack reads precomputed features of width 16"),
         (pack, wide, "holds features of width 32, but the pack reads width 16"),

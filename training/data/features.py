@@ -117,10 +117,9 @@ def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> 
 
 
 def drop_damaged(split: Split, extraction: Extraction) -> Split:
-    """Removes the photographs that the cache lists as damaged.
+    """Removes photographs that the cache lists as damaged; raises ValueError if none is left.
 
-    If there is no list and `extraction.skip_damaged` is set, first finds and lists them. Raises
-    ValueError if all photographs are damaged.
+    If there is no list and `extraction.skip_damaged` is set, first finds and lists them.
     """
     if not isinstance(split.images, ImageFiles):
         return split

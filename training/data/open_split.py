@@ -71,9 +71,8 @@ def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, An
     """
     kind, name = "features", data.resolve().name
     if isinstance(split.images, ImageFiles):
-        kind, files = "photographs", map(photographs.find_captions, (data, *map(Path, also)))
-        paths = [path for path in files if path]
-        names = (photographs.DATA_SETS.get(p.name, p.resolve().parent.name) for p in paths)
+        kind, paths = "photographs", map(photographs.find_captions, (data, *map(Path, also)))
+        names = (photographs.DATA_SETS.get(p.name, p.resolve().parent.name) for p in paths if p)
         name = " and ".join(dict.fromkeys(names))
     elif len(split.images):
         kind, name = "scenes", "rendered scenes" + (" in motion" if split.frames > 1 else "")

@@ -291,11 +291,9 @@ class Loop(ABC, Generic[C, B]):
         self.progress |= metadata["progress"]
 
 
-def parameter_groups(
-    parameters: Iterable[nn.Parameter], share: float = 1.0
-) -> list[dict[str, Any]]:
+def parameter_groups(weights: Iterable[nn.Parameter], share: float = 1.0) -> list[dict[str, Any]]:
     """Returns AdamW's groups at a `share` of the base rate; only matrices have weight decay."""
-    weights = list(parameters)
+    weights = list(weights)
     matrices = [weight for weight in weights if weight.ndim > 1]
     others = [weight for weight in weights if weight.ndim <= 1]
     groups = {"params": matrices}, {"params": others, "weight_decay": 0.0}
