@@ -337,7 +337,7 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns ids of at least k best items in clusters and of all newer items, or else None."""
+        """Returns ids of the best items in clusters and of newer items; None if fewer than k."""
         ids, rows_per_item = self.ids(), self._item_size // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
         row_count = max(_MIN_LISTED, 16 * k * rows_per_item)

@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
 
 
 def prepared_path(info: PackInfo, kind: str = "views") -> Path:
-    """Returns the path of a precomputed file of `kind` "views" or "features", next to the pack."""
+    """Returns the path of the file of `kind` "views" or "features", next to the pack's folder."""
     return info.folder.parent / f"{info.folder.name}.{kind}.safetensors"
 
 

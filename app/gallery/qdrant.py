@@ -223,7 +223,7 @@ class QdrantGallery(Gallery):
         self._ids, self._count = np.arange(len(image_ids)), len(image_ids)
 
     def views(self, ids: Sequence[int] | np.ndarray) -> Views:
-        """See `Gallery.views`."""
+        """Reads views from Qdrant, see `Gallery.views`; raises QdrantError if they are missing."""
         view_count, dim = self.shape or (1, 1)
         size, point_ids = view_count * dim, [self._point_ids[i] for i in ids]
         step, arrays = max(1, _MAX_VALUES // size), [np.empty((0, view_count, dim), np.float32)]
@@ -239,7 +239,7 @@ class QdrantGallery(Gallery):
         return Views(torch.from_numpy(np.concatenate(arrays)).to(self._device))
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
-        """See `Gallery.chunks`."""
+        """Reads views from Qdrant in chunks, see `Gallery.chunks`; refuses too many images."""
         selected = self.ids() if ids is None else ids
         if len(selected) > MAX_READ_IMAGES:
             raise QdrantError(
@@ -251,7 +251,7 @@ class QdrantGallery(Gallery):
             yield selected[start : start + _PAGE], self.views(selected[start : start + _PAGE])
 
     def candidates(self, query: Views, k: int, only: AbstractSet[int] | None) -> np.ndarray | None:
-        """See `Gallery.candidates`."""
+        """Returns candidates that Qdrant finds, or all items, see `Gallery.candidates`."""
         selected = self.ids() if only is None else np.array(sorted(only), np.int64)
         if not self.method.row_search:
             return selected

@@ -159,7 +159,7 @@ class Collection:
 
     @cached_property
     def facts(self) -> dict[str, dict[str, frozenset[int]]]:
-        """The values of each fact in alphabetical order, each with the ids of its images."""
+        """The ids of images by fact and value; values are in alphabetical order."""
         ids: dict[str, dict[str, set[int]]] = {}
         for image in self.images:
             for fact, value in image.facts.items():
@@ -171,7 +171,7 @@ class Collection:
 
     @cached_property
     def relevant(self) -> dict[str, frozenset[int]]:
-        """For each caption of a rendered image, the ids of all images that it describes."""
+        """The ids of all images that a caption describes, by caption of a rendered image."""
         ids: dict[str, frozenset[int]] = {}
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():

@@ -120,7 +120,7 @@ def read_video(
                     if message := process.stdout.read(min(height, 1000)).decode(errors="replace"):
                         raise VideoError(message)
                     return
-                size = 3 * width * height if max(width, height) <= _SIDE else 0
+                size = 3 * width * height if max(width, height) <= _SIDE else 0  # 0: not valid
                 pixels = process.stdout.read(size)
                 if not size or len(pixels) < size:
                     break

@@ -88,7 +88,7 @@ class AppState:
         self.first = self._retrievers[self._first_keys] = self._make(*self._first_keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """Returns or makes the retriever for two keys, see `resolve`; a new one reads its images.
+        """Returns the retriever for two keys, see `resolve`; a missing one is made and started.
 
         Raises `Refusal` or ValueError if the pack or collection is not open, or they do not match.
         """
