@@ -141,8 +141,7 @@ def _method_results(retriever: Retriever, name: str, speed: dict[str, Any]) -> d
     calibration = info["calibration"] or {}
     values: dict[str, Any] = {
         **metrics.get("values", {}),
-        # shares of refused queries are shown in percent
-        **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},
+        **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},  # percent
         "query_ms": speed.get("median", {}).get(name),
         "megabytes": (info["head_bytes"] + info["text_encoder_bytes"]) / 1e6,
         "parameters": info["head_parameters"],
