@@ -282,8 +282,8 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
     components do not dominate. A common factor sets the mean square of all components to 1.
 
     Returns:
-        Mean (d,) and map (d, T), applied as (features - mean) @ map; and the weight (T,) of each
-        component's squared error: its variance, scaled so that the error of zeros is 1.
+        The mean (d,) and the map (d, T), applied as (features - mean) @ map, and the weight (T,) of
+        each component's squared error: the variance, scaled so that zeros have an error of 1.
     """
     rows = np.linspace(0, len(maps) - 1, min(_COMPONENT_IMAGES, len(maps))).astype(int)
     total, product_sum, cell_count = torch.zeros(()), torch.zeros(()), 0

@@ -50,9 +50,9 @@ def batches(
     """Yields shuffled batches of captions with their images, without an incomplete last batch.
 
     The order depends only on `seed` (run seed, epoch, ...): a resumed run draws the same batches.
-    `unknown_rate` is the share of words replaced by [UNK]. `captions_per_image` captions of each
-    image, or of alike images, share a batch, which holds each image once; if it is 1, the batch
-    holds an image for each caption. `candidates` (n,) are the captions to draw; None for all.
+    `unknown_rate` is the share of words replaced by [UNK]. `candidates` (n,) are the captions to
+    draw; None for all. `captions_per_image` captions of each image, or of alike images, share a
+    batch. Such a batch holds each image once. If it is 1, the image is repeated for each caption.
     """
     random = np.random.default_rng(seed)
     group_of = data.image_of if data.alike is None else data.alike[data.image_of]  # (N_txt,)

@@ -22,8 +22,8 @@ class VisibleObjects:
     """The objects in images, and those that captions mention.
 
     Attributes:
-        masks: for each image (H, W) uint8, i + 1 where object i is visible, 0 elsewhere; in
-            `Split.moments`, for each clip (objects, frames) bool, True where an object is visible.
+        masks: (H, W) uint8 for each image, i + 1 where object i is visible, 0 elsewhere. In
+            `Split.moments`, (objects, frames) bool for each clip, True where an object is visible.
         mentions: for each caption, the indices of the objects that it mentions in its image.
         names: for each image and object, all names of the object's class.
     """

@@ -252,10 +252,10 @@ def build_tokenizer(
         counts.update(word for word, _ in words)
     if not counts:
         raise ValueError("there are no captions to build a vocabulary from")
-    frequent = [word for word, count in counts.items() if count >= min_count]
-    frequent.sort(key=lambda word: (-counts[word], word))
+    frequent_words = [word for word, count in counts.items() if count >= min_count]
+    frequent_words.sort(key=lambda word: (-counts[word], word))
     ends = (START, END) if marks else ()
-    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent, *ends])}
+    vocabulary = {word: i for i, word in enumerate([PAD, UNKNOWN, *frequent_words, *ends])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = splitter

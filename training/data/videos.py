@@ -15,10 +15,10 @@ differ between clips.
     vatex_*.json       VaTeX (Wang et al., ICCV 2019), a file for each of the splits training,
                        validation and public_test: a list of {"videoID", "enCap": [sentences]}
 
-Lists of clips override the splits of the annotations; TGIF and MRW need lists. A list is a file
-`train`, `val` or `valid`, or `test`, with the suffix .txt or .tsv, in `splits/` or `split/`, with a
-clip's name or URL on each line. Files with other names define further splits. `absent.txt` lists
-unavailable clips, which are left out.
+Lists of clips override the splits of the annotations; TGIF and MRW need lists. A list is a file in
+`splits/` or `split/`, with a clip's name or URL on each line. It is called `train`, `val`, `valid`
+or `test`, and ends in .txt or .tsv. Files with other names define further splits. `absent.txt`
+lists unavailable clips, which are left out.
 """
 
 import json

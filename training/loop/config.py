@@ -83,22 +83,22 @@ class TrainConfig(Settings):
             that share a batch, so that the image is encoded once. 1 draws pairs independently.
         exchange_halves: also train on copies of clips of the moving world with exchanged halves.
             Captions of a copy are true of it (`training/data/split.py`; not in the papers).
-        order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`;
-            not in the papers); they have as many steps as the other epochs.
+        order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`).
+            They have as many steps as the other epochs. Not in the papers.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.
         feature_copies: number of cached versions of each training photograph: the photograph and
             random crops, half of them mirrored. Each batch draws one version.
         patience: stop after this many epochs without a better validation rsum.
-        ranked_captions: number of captions per image to rank in validation and evaluation, from the
-            first; 0 for all (PVSE ranks one of three for each test clip of TGIF).
+        ranked_captions: number of first captions of each image to rank in validation and
+            evaluation; 0 for all (PVSE ranks one of three for each test clip of TGIF).
         validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
         seed: random seed of weights, batches and augmentation.
         projection_init: initial linear maps of image features: "torch" for torch's default, or
             "xavier" as in the releases of VSE++ and VSE-infinity. Xavier's weights are uniform
             within sqrt(6 / (d + D)) of 0, biases are 0; d and D are the widths of input and output.
-        train_images: number of training images to use, from the first; 0 for all.
+        train_images: number of first training images to use; 0 for all.
     """
 
     method: str = "vse_infty"

@@ -90,8 +90,8 @@ class Loop(ABC, Generic[C, B]):
     ) -> bool:
         """Sets the module to train, writes the settings, and restores a checkpoint.
 
-        `module` has all weights, on the device; `items` is the number of captions or images in an
-        epoch; `groups` are optimizer groups (`parameter_groups`), None for all weights of `module`.
+        `module` has all weights, on the device. `items` is the number of captions or images in an
+        epoch. `groups` are optimizer groups (`parameter_groups`); None for all weights of `module`.
         `fused` updates all weights in one kernel. Returns whether a checkpoint was restored.
 
         Raises ValueError if an epoch has no step or the warm-up is at least as long as the run, and

@@ -1,8 +1,8 @@
 """Ranking losses of a batch's scores, and the objectives of VSE++, VSE-infinity and MV-VSE.
 
-Each loss is built on a cost (`Hinge` or `Softmax`), which compares the score of a matching pair
-("own") with the scores of its negatives ("rivals"), so that all losses of MV-VSE work with both
-costs. Other captions of the same image are never negatives.
+Each loss is built on a cost, `Hinge` or `Softmax`. A cost compares the score of a matching pair
+("own") with the scores of its negatives ("rivals"). All losses of MV-VSE work with both costs.
+Other captions of the same image are never negatives.
 """
 
 from abc import abstractmethod
@@ -117,8 +117,8 @@ class Objective(Settings):
     ) -> dict[str, Tensor]:
         """Returns the named loss terms of B pairs; the loss is their sum.
 
-        Text b belongs to image b. The views have the extras that the method adds in training;
-        `image_ids` (B,) are equal for pairs of the same image; the epoch counts from 0.
+        Text b belongs to image b. The views have the extras that the method adds in training.
+        `image_ids` (B,) are equal for pairs of the same image. The epoch counts from 0.
         """
 
 
