@@ -1,15 +1,15 @@
 """Measures the speed of searches: `python -m benchmarks.gallery latency|index|mistakes`.
 
-`latency`: text queries, one at a time, end to end (tokenizer, ONNX text encoder, head, exact top-k)
-with captions of the pack's gallery, compared with the text encoder alone in the same run.
-`--record` stores the medians next to the pack, where the app reads them.
+`latency` measures text queries, one at a time, and the text encoder alone. A query includes the
+tokenizer, the ONNX text encoder, the head and the exact search. The texts are captions of the
+pack's gallery. `--record` stores the medians next to the pack, where the app reads them.
 
-`index`: galleries of 10,000 to a million random clustered images, compared with brute force in
-NumPy over float32 (for Sinkhorn matching, with the method's scores of all images). Recall is the
-share of brute force's ten best images that are found. A million images of 4 x 512 take 15 GB.
+`index` compares galleries of random clustered images with brute force in float32: in NumPy, or for
+Sinkhorn matching by the method's scores of all images. Recall is the share of brute force's ten
+best images that the gallery finds. A million images of 4 x 512 take 15 GB.
 
-`mistakes`: time and peak memory of ranking captions over random images, as for the screen Mistakes:
-`mistakes --rules max --sizes 100000 --queries 5000`.
+`mistakes` measures the time and peak memory of ranking captions over random images, as on the
+screen Mistakes: `mistakes --rules max --sizes 100000 --queries 5000`.
 """
 
 import argparse
@@ -42,12 +42,12 @@ from polyview.export.runtime import Runtime
 from polyview.export.sessions import hardware, processor
 from polyview.models import Method, Views
 
-CLIENTS, HITS = 16, 10  # concurrent clients; hits of a query
-WARM_UP = 20  # queries before the timed ones
-PROBES = 64  # queries with which the gallery measures its recall
-CHUNK = 4096  # images that are drawn or scored together
-SMALL_CHUNK = 512  # images that are drawn together while peak memory is measured
-# rule -> method, its arguments, views and width of an image, views of a query
+CLIENTS, HITS = 16, 10  # numbers of concurrent clients, and of hits of a query
+WARM_UP = 20  # number of queries before the timed ones
+PROBES = 64  # number of queries with which the gallery measures its recall
+CHUNK = 4096  # number of images that are drawn or scored together
+SMALL_CHUNK = 512  # the same while peak memory is measured
+# scoring rule -> method, arguments, number of an image's views, their width, number of query views
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
     "max": ("mv_vse", {"embed_dim": 512, "views": 4}, 4, 512, 1),
@@ -60,13 +60,14 @@ RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
 def main(argv: Sequence[str]) -> int:
     """Runs a measurement and prints its results; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery")
-    parser.add_argument("measurement", choices=["latency", "index", "mistakes"])
-    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="for `latency`")
-    parser.add_argument("--queries", type=int, default=40, help="number of timed queries")
+    add, pack, rules = parser.add_argument, BUNDLED / "scenes", list(RULES)
     sizes = [10**4, 10**5, 10**6]
-    parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="numbers of images")
-    parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
-    parser.add_argument("--record", action="store_true", help="store the medians next to the pack")
+    add("measurement", choices=["latency", "index", "mistakes"])
+    add("--pack", type=Path, default=pack, help=f"pack of `latency` (default: {pack})")
+    add("--queries", type=int, default=40, help="number of timed queries (default: 40)")
+    add("--sizes", type=int, nargs="+", default=sizes, help="numbers of random images")
+    add("--rules", nargs="+", choices=rules, default=rules, help="scoring rules (default: all)")
+    add("--record", action="store_true", help="store the medians of `latency` next to the pack")
     options = parser.parse_args(argv)
     if min([options.queries, *options.sizes]) < 1:
         parser.error("--sizes and --queries must be at least 1")
@@ -118,7 +119,7 @@ def measure_latency(pack: Path, queries: int) -> dict[str, Any]:
 def milliseconds(
     search: Callable[[Any], object], queries: Sequence[Any], warm_up: int = 0
 ) -> np.ndarray:
-    """Returns the milliseconds (Q,) of each query; the first `warm_up` queries run twice."""
+    """Returns the milliseconds (Q,) of each query, after running `warm_up` queries untimed."""
     for query in queries[:warm_up]:
         search(query)
     return np.array([1000 * timeit(partial(search, query), number=1) for query in queries])
@@ -130,13 +131,13 @@ def measure_index(rule: str, size: int, queries: int) -> None:
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
     images, rng = draw_images(size, views, dim), np.random.default_rng(1)  # (N, V, D)
-    count = queries + PROBES
+    count = queries + PROBES  # Q
     centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
     texts = to_unit(centres[:, None] + draw_noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
     all_queries = [Views(torch.from_numpy(text[None])) for text in texts]
     timed_queries, probes = all_queries[:queries], all_queries[queries:]
     search = brute_force(images, method)
-    truth = [*map(search, timed_queries)]
+    expected_hits = [*map(search, timed_queries)]
     start_time, gallery = time.perf_counter(), Gallery("images", method, expected_count=size)
     for start in range(0, size, CHUNK):
         batch = torch.from_numpy(images[start : start + CHUNK])
@@ -147,8 +148,8 @@ def measure_index(rule: str, size: int, queries: int) -> None:
     def search_gallery(query: Views) -> list[int]:
         return [hit.id for hit in gallery.search(query, HITS)]
 
-    pairs = zip(map(search_gallery, timed_queries), truth, strict=True)
-    recall = np.mean([len({*a} & {*b}) / len(b) for a, b in pairs])
+    pairs = zip(map(search_gallery, timed_queries), expected_hits, strict=True)
+    recall = np.mean([len({*hits} & {*expected}) / len(expected) for hits, expected in pairs])
     for title, find, memory, seconds, share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
         (f"polyview ({gallery.storage})", search_gallery, gallery.bytes, build_seconds, recall),
@@ -162,7 +163,7 @@ def measure_index(rule: str, size: int, queries: int) -> None:
 
 
 def measure_mistakes(rule: str, size: int, queries: int) -> None:
-    """Measures the time and peak memory of ranking queries over random images."""
+    """Measures the time and peak memory of ranking random images for random captions."""
     import resource  # POSIX only
 
     name, arguments, views, dim, query_views = RULES[rule]
@@ -178,13 +179,13 @@ def measure_mistakes(rule: str, size: int, queries: int) -> None:
     start_time = time.perf_counter()
     rank_captions(captions, [name], size, lambda _, rows: file_scores(gallery, texts[rows], size))
     seconds = time.perf_counter() - start_time
-    peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_peak) / gallery.bytes
+    ratio = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_peak) / gallery.bytes
     print(f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views", end=" ")
-    print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.storage}), peak {peak:.2f} times as much")
+    print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.storage}), peak {ratio:.2f} times as much")
 
 
 def draw_images(size: int, views: int, dim: int) -> np.ndarray:
-    """Draws unit vectors (size, views, dim) float32 around random centres, 200 images each."""
+    """Draws unit vectors (size, views, dim) float32; about 200 images share a random centre."""
     rng = np.random.default_rng(0)
     centres = to_unit(rng.standard_normal((max(1, size // 200), dim), np.float32))
     images = np.empty((size, views, dim), np.float32)
@@ -197,7 +198,7 @@ def draw_images(size: int, views: int, dim: int) -> np.ndarray:
 
 
 def draw_noise(rng: np.random.Generator, shape: tuple[int, ...], length: float) -> np.ndarray:
-    """Draws Gaussian vectors along the last axis; their root-mean-square length is `length`."""
+    """Draws Gaussian vectors along the last axis, of root-mean-square length `length`."""
     return rng.standard_normal(shape, np.float32) * np.float32(length / np.sqrt(shape[-1]))
 
 
@@ -207,7 +208,7 @@ def to_unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
-    """Returns a search that scores all images (N, V, D), by one matrix product if possible."""
+    """Returns a search over all images (N, V, D); one matrix product if the method allows it."""
     width = method.row_dim(*images.shape[1:])
     flat, chunks = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
 
@@ -224,7 +225,7 @@ def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[in
 
 
 def measure_speed(search: Callable[[Views], list[int]], queries: Sequence[Views]) -> list[float]:
-    """Returns milliseconds p50 and p95 of one client, and queries/s of `CLIENTS` clients."""
+    """Returns p50 and p95 of a single client in ms, and queries/s of `CLIENTS` clients together."""
     elapsed = milliseconds(search, queries)
     with ThreadPoolExecutor(CLIENTS) as clients:
         seconds = timeit(lambda: list(clients.map(search, queries)), number=1)

@@ -28,7 +28,8 @@ from polyview.export.sessions import processor
 from polyview.models.files import atomic_write
 
 Computations = dict[str, Callable[[], Tensor]]
-HITS, EXPLAINED_IMAGES = 10, 12  # images in an answer; images that are explained together
+HITS = 10  # number of images in an answer
+EXPLAINED_IMAGES = 12  # number of images that are explained together
 TOLERANCE = 1e-3  # relative to the largest value; the order of float32 sums changes results less
 REHEARSAL = (
     "**A rehearsal: torch finds no CUDA device, so everything runs on the CPU; these results say "
@@ -41,10 +42,10 @@ def computations(
 ) -> Computations:
     """Returns the computations of one method; their results stay on the runtime's device.
 
-    "features" (B, N, d) and "views" (B, V, D) are of the images, "scores" (B_img, B_txt) of images
-    and captions, "query" (k,) of the first caption, "evidence" (B, N, M) of the first images and
-    the first caption. A method with attention also has "heatmap" (V, rows, columns) of the first
-    image.
+    "features" (B, N, d) and "views" (B, V, D) describe the images. "scores" (B_img, B_txt) compares
+    the images and captions. "query" returns the best scores of the first caption, at most (HITS,).
+    "evidence" (EXPLAINED_IMAGES, N, M) explains the first images by the first caption. "heatmap"
+    (V, rows, columns) shows the attention to the first image; methods without attention lack it.
     """
     method, pixels = runtime.methods[name], runtime.preprocess(images)
     features = runtime.pixel_features(pixels, name)
@@ -78,7 +79,7 @@ def computations(
 
 
 def differences(reference: Computations, other: Computations) -> dict[str, float]:
-    """Returns the largest differences between the results of two devices, see `difference`.
+    """Returns the `difference` between two devices in the result of each computation.
 
     "ranking" compares the sorted reference scores with the reference scores in the other device's
     order, so that images with equal scores may be swapped.
@@ -91,7 +92,7 @@ def differences(reference: Computations, other: Computations) -> dict[str, float
 
 
 def difference(expected: Tensor, actual: Tensor) -> float:
-    """Returns the largest difference divided by the largest expected magnitude, or NaN.
+    """Returns the largest difference divided by the largest expected magnitude; NaN for NaN.
 
     >>> difference(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
     0.25
@@ -103,25 +104,22 @@ def difference(expected: Tensor, actual: Tensor) -> float:
 def milliseconds(compute: Callable[[], object], runs: int) -> float:
     """Returns the median time of `runs` calls in milliseconds, after three calls as a warm-up."""
 
-    def synchronized() -> None:
+    def compute_and_wait() -> None:
         compute()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
-    return 1000 * float(np.median(repeat(synchronized, repeat=3 + runs, number=1)[3:]))
+    return 1000 * float(np.median(repeat(compute_and_wait, repeat=3 + runs, number=1)[3:]))
 
 
 def main(argv: Sequence[str]) -> int:
     """Compares the devices and prints a page; returns 1 if results differ, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
-    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument(
-        "--images", type=int, help="number of images (default: all; 24 without CUDA)"
-    )
-    parser.add_argument(
-        "--runs", type=int, help="number of timed runs (default: 100; 5 without CUDA)"
-    )
-    parser.add_argument("--out", type=Path, help="the page to write")
+    add, pack = parser.add_argument, BUNDLED / "scenes"
+    add("--pack", type=Path, default=pack, help=f"folder of the pack (default: {pack})")
+    add("--images", type=int, help="number of images (default: all; 24 without CUDA)")
+    add("--runs", type=int, help="number of timed runs (default: 100; 5 without CUDA)")
+    add("--out", type=Path, help="Markdown file to write")
     options = parser.parse_args(argv)
     has_gpu = torch.cuda.is_available()
     gallery = load_gallery(options.pack)
@@ -131,30 +129,30 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--images and --runs must be at least 1")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images[:count]]
     captions = [caption.text for caption in gallery.captions[: max(4, count // 4)]]
-    reference = Runtime.load(options.pack, "cpu")
-    compared = Runtime.load(options.pack, "cuda" if has_gpu else "cpu")
+    devices = ("cpu", "cuda" if has_gpu else "cpu")
+    runtimes = [Runtime.load(options.pack, device) for device in devices]
     card = torch.cuda.get_device_name() if has_gpu else "no GPU"
     lines = [
         "# A GPU compared with the CPU\n",
         f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
         f"{card}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
         f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
-        f"({', '.join(compared.providers)}), Python {platform.python_version()}. "
+        f"({', '.join(runtimes[1].providers)}), Python {platform.python_version()}. "
         f"The pack {options.pack.name}, {count:,} images.\n",
         *([] if has_gpu else [f"{REHEARSAL}\n"]),
         f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
     ]
-    pixels = reference.preprocess(images)
-    encoders = [partial(runtime.pixel_features, pixels) for runtime in (reference, compared)]
+    pixels = runtimes[0].preprocess(images)
+    encoders = [partial(runtime.pixel_features, pixels) for runtime in runtimes]
     times = {f"image encoder, {count} images": [milliseconds(encode, runs) for encode in encoders]}
     failures = []
-    for name in reference.methods:
-        pair = [computations(runtime, name, images, captions) for runtime in (reference, compared)]
+    for name in runtimes[0].methods:
+        pair = [computations(runtime, name, images, captions) for runtime in runtimes]
         results = differences(*pair)
         lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in results.items()))
         failures += [f"{name}, {key}: {v:.1e}" for key, v in results.items() if not v <= TOLERANCE]
         for key in [key for key in ("query", "heatmap", "evidence") if key in pair[0]]:
-            times[f"{name}, {key}"] = [milliseconds(side[key], runs) for side in pair]
+            times[f"{name}, {key}"] = [milliseconds(by_device[key], runs) for by_device in pair]
     lines.append("\n## Milliseconds, medians\n")
     if has_gpu:
         lines += ["| | CPU | device | times faster |", "|---|---:|---:|---:|"]

@@ -1,11 +1,11 @@
 """Measures indexing: `python -m benchmarks.indexing --pack PACK --gallery DIR`.
 
-The table compares the images per second of the app and of the image encoder alone, which runs on
-decoded images, each batch in one thread. The app also decodes images, computes the views of
-all methods, and writes them to an empty cache.
+The table compares the images per second of the app and of the image encoder alone. The encoder runs
+on decoded images, each batch in one thread. The app also decodes images, computes the views of all
+methods, and writes them to an empty cache.
 
-Because the speed of a machine drifts, each run measures the encoder before and after the app, and
-the table has the medians of several runs and the range of the ratio.
+The speed of a machine drifts. Each run therefore measures one half of the encoder's images before
+the app and the other half after it. The table has medians of the runs and the range of the ratio.
 """
 
 import argparse
@@ -34,10 +34,10 @@ from polyview.export.sessions import processor
 def main(argv: Sequence[str]) -> int:
     """Measures the app and the encoder and prints a table; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.indexing")
-    parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS)
+    parser.add_argument("--pack", type=Path, default=BUNDLED / PHOTOGRAPHS, help="a pack's folder")
     parser.add_argument("--gallery", type=Path, required=True, help="folder of images")
-    parser.add_argument("--images", type=int, default=1000, help="number of images")
-    parser.add_argument("--repeats", type=int, default=3, help="number of runs")
+    parser.add_argument("--images", type=int, default=1000, help="number of images (default: 1000)")
+    parser.add_argument("--repeats", type=int, default=3, help="number of runs (default: 3)")
     options = parser.parse_args(argv)
     try:
         runtime = Runtime.load(options.pack, "cpu")
@@ -51,12 +51,12 @@ def main(argv: Sequence[str]) -> int:
         f"{os.cpu_count()} cores, {runtime.threads} threads, {count:,} images"
     )
     images, middle = collection.images, count // 2
-    runs = []
+    runs = []  # seconds of the encoder and of the app
     for _ in range(options.repeats):
-        encoder = encoder_seconds(runtime, images[:middle])
-        app = app_seconds(runtime, collection)
-        encoder += encoder_seconds(runtime, images[middle:])
-        runs.append((encoder, app))
+        encoder_time = encoder_seconds(runtime, images[:middle])
+        app_time = app_seconds(runtime, collection)
+        encoder_time += encoder_seconds(runtime, images[middle:])
+        runs.append((encoder_time, app_time))
     print(f"{'median of the runs':<40} {'images/s':>9} {'encoder = 1.00':>17} {'range':>12}")
     for i, name in enumerate(("encoder alone", "the app")):
         ratios = [run[0] / run[i] for run in runs]
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def encoder_seconds(runtime: Runtime, images: Sequence[CollectionImage]) -> float:
-    """Returns the seconds that the encoder alone takes; each batch runs on one thread."""
+    """Returns the seconds that the encoder alone takes; each batch runs in one thread."""
     seconds = 0.0
     with ThreadPoolExecutor(runtime.threads) as pool:
         for start in range(0, len(images), 4 * MAX_BATCH):
@@ -84,15 +84,15 @@ def encoder_seconds(runtime: Runtime, images: Sequence[CollectionImage]) -> floa
 
 
 def app_seconds(runtime: Runtime, collection: Collection) -> float:
-    """Returns the seconds until the app can search all images."""
+    """Returns the seconds until the app has indexed all images."""
     with tempfile.TemporaryDirectory() as cache:
         index = Retriever(runtime, collection, Path(cache)).index
         start = time.perf_counter()
         index.start()
         index.images_done.wait()
-        total = time.perf_counter() - start
-        index.wait()
-        return total
+        seconds = time.perf_counter() - start
+        index.wait()  # the rest of the work also uses the cache
+        return seconds
 
 
 if __name__ == "__main__":

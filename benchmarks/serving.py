@@ -1,11 +1,11 @@
 """Measures the running app: `python -m benchmarks.serving`.
 
 Starts the app with an empty cache and prints the seconds until the first page, the first answer and
-the end of indexing; then the answers per second for 16 and 50 clients, each of which sends requests
-without a pause over one connection; the app's CPU time for each answer; and its memory (RSS). Every
-answer is compared with the answer to a single client; the exit status is 1 if an answer is wrong or
-missing. `--compare DIR` also measures another checkout, with the pack of the same name that it
-bundles. Linux only.
+the end of indexing. Then 16 and 50 clients each send requests without a pause over one connection.
+Prints the answers per second, the app's CPU time for each answer, and the app's memory (RSS). Every
+answer is compared with the answer to a single client. The exit status is 1 if an answer is wrong or
+missing. `--compare DIR` also measures another checkout, with its own version of a bundled pack.
+Linux only.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -40,9 +41,9 @@ Hits = list[tuple[int, float]]  # image and score, best first
 def main(argv: Sequence[str]) -> int:
     """Measures the app and prints the results; returns 1 after a wrong answer, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving")
-    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes")
-    parser.add_argument("--questions", type=int, default=1000, help="questions in a round")
-    parser.add_argument("--compare", type=Path, help="also measure another checkout")
+    parser.add_argument("--pack", type=Path, default=BUNDLED / "scenes", help="a pack's folder")
+    parser.add_argument("--questions", type=int, default=1000, help="questions in each of 4 rounds")
+    parser.add_argument("--compare", type=Path, metavar="DIR", help="also measure another checkout")
     options = parser.parse_args(argv)
     if options.questions < 1:
         parser.error("--questions must be at least 1")
@@ -55,14 +56,14 @@ def main(argv: Sequence[str]) -> int:
         # for a bundled pack, the version in the other checkout
         packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
     by_pack = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
-    methods = [name for name in by_pack[0] if all(name in names for names in by_pack)]
-    pairs = zip(cycle(captions), cycle(methods), strict=False)
+    common_methods = [name for name in by_pack[0] if all(name in names for names in by_pack)]
+    pairs = zip(cycle(captions), cycle(common_methods), strict=False)
     questions = list(islice(pairs, options.questions))
     failures: list[str] = []
     for root, pack in packs.items():
-        figures, wrong = measure_server(pack, questions, root)
+        figures, messages = measure_server(pack, questions, root)
         print(f"{root.name}: {figures}", flush=True)
-        failures += wrong
+        failures += messages
     print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
 
@@ -72,18 +73,17 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
     with run_app(pack, root) as (url, process):
         start, reference = time.perf_counter(), dict[Question, Hits]()
         wait_until(lambda: httpx.get(url).is_success)
-        page, cpu_seconds = time.perf_counter(), processor_seconds(process)
+        page_time, cpu_seconds = time.perf_counter(), processor_seconds(process)
         failures = ask(url, questions[:1], {})  # not compared: it may cover only some images
-        answer = time.perf_counter()
+        answer_time = time.perf_counter()
         wait_until(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         figures = [
-            f"first page {page - start:.1f} s ({cpu_seconds:.1f} s of CPU), first answer "
-            f"{answer - page:.2f} s later, everything indexed after "
+            f"first page {page_time - start:.1f} s ({cpu_seconds:.1f} s of CPU), first answer "
+            f"{answer_time - page_time:.2f} s later, everything indexed after "
             f"{time.perf_counter() - start:.1f} s, RSS {resident_mb(process):.0f} MB"
         ]
-        wait_until(
-            lambda: is_idle(process)
-        )  # captions are encoded and thumbnails written after images
+        # after the images, the app encodes captions and writes thumbnails
+        wait_until(partial(is_idle, process))
         failures += ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
@@ -91,13 +91,13 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
                 start, before = time.perf_counter(), processor_seconds(process)
                 with ThreadPoolExecutor(clients) as pool:
                     shares = [questions[i::clients] for i in range(clients)]
-                    for wrong in pool.map(lambda share: ask(url, share, reference), shares):
-                        failures += wrong
+                    for messages in pool.map(lambda share: ask(url, share, reference), shares):
+                        failures += messages
                 cpu_seconds = processor_seconds(process) - before
                 rounds.append((len(questions) / (time.perf_counter() - start), cpu_seconds))
-            rate, cpu_seconds = max(rounds)
-            each = f"{1000 * cpu_seconds / len(questions):.1f} ms of CPU each"
-            figures.append(f"{clients} clients {rate:.0f} answers/s ({each})")
+            rate, cpu_seconds = max(rounds)  # the fastest round
+            cost = f"{1000 * cpu_seconds / len(questions):.1f} ms of CPU each"
+            figures.append(f"{clients} clients {rate:.0f} answers/s ({cost})")
         figures.append(f"RSS {resident_mb(process):.0f} MB, {len(failures)} wrong or missing")
         return ", ".join(figures), failures
 
@@ -141,7 +141,7 @@ def run_app(pack: Path, root: Path) -> Iterator[tuple[str, int]]:
         try:
             yield f"http://127.0.0.1:{port}", app.pid
         except (httpx.HTTPError, TimeoutError) as error:
-            raise SystemExit(f"{error}; its log ends with:\n{log.read_text()[-2000:]}") from error
+            raise SystemExit(f"{error}; the log ends with:\n{log.read_text()[-2000:]}") from error
         finally:
             app.terminate()
             app.wait(20)

@@ -154,7 +154,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     data = scoring.limit_frames(runtime, data)
     if options.calibrate or options.calibration:
         if options.halves:
-            data, split = scoring.halve(data, 0 if options.calibrate else 1), f"half of {split}"
+            data, split = scoring.draw_half(data, 0 if options.calibrate else 1), f"half of {split}"
         methods = scoring.ensemble_members(names, known, "method")
         records = {name: {"split": split, "command": _command(options, name)} for name in methods}
         rows = calibration.calibrate_pack(

@@ -388,7 +388,7 @@ def _run_sweep(sweep: Sweep, options: argparse.Namespace) -> None:
         run_jobs(trial_jobs(sweep, options.set), *run_options)
         run_jobs(final_jobs(sweep, options.set, record), *run_options)
     lines = table(sweep, options.set, record)
-    print("\n".join([sweep.description.strip(), "", *to_markdown(lines, notes=1)]))
+    print("\n".join([sweep.description.strip(), "", *to_markdown(lines, note_count=1)]))
     if options.write and len(lines) <= len(sweep.rows):  # the first line has the headings
         raise ValueError(f"sweep {sweep.name} has untrained rows; run it without --report first")
     if options.write and sweep.paper:
@@ -398,4 +398,4 @@ def _run_sweep(sweep: Sweep, options: argparse.Namespace) -> None:
         atomic_write(ABLATIONS / f"{sweep.name}.json", json.dumps(values, indent=1) + "\n")
     elif options.write:
         cells = select(lines, ["row", "rsum", "deviation", "against", DIFFERENCE])
-        write_into_page(PAGE, sweep.name, to_markdown(cells, notes=2))
+        write_into_page(PAGE, sweep.name, to_markdown(cells, note_count=2))

@@ -32,7 +32,7 @@ from polyview.training.evaluation.scoring import features_by_method, score_matri
 
 HIT_COUNT = 12  # number of hits that are judged for each question
 GALLERY_SIZES = (10, 30, 100, 300, 1000)  # numbers of images in the galleries to fit on
-REFUSALS = 0.045  # maximum share of refused questions among those with an answer
+MAX_REFUSED = 0.045  # maximum share of refused questions among those with an answer
 BIN_COUNT = 10  # number of bins of the reliability curve
 _MIN_IMAGES_LEFT = 10  # minimum number of images after the relevant ones are removed
 _QUESTIONS_PER_SIZE = 2500
@@ -41,8 +41,8 @@ _ANSWERED_SHARES = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
 _UNANSWERED_SHARES = {
     "caption": 0.2, "thing": 0.3, "pair": 0.1, "gibberish": 0.15, "unknown": 0.1, "random": 0.15,
 }  # fmt: skip
-_SIGNS = np.array([1, 1, 0, -1, 0, 0])  # required signs of weights, see `logistic`
-_HIT_SIGNS = np.array([-1, 1, 0, 0])
+# the `signs` of `fit_logistic` for `Background.features` and `Background.hit_features`
+_QUESTION_SIGNS, _HIT_SIGNS = np.array([1, 1, 0, -1, 0, 0]), np.array([-1, 1, 0, 0])
 _COLUMNS = {
     "area": "area", "precision": "precision", "coverage": "coverage", "ece": "ECE",
     "refused_caption": "refused: captions", "refused_thing": "things",
@@ -66,7 +66,7 @@ class Answers(NamedTuple):
     def judged_hits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Selects the H hits that are known to be right or wrong.
 
-        Returns their mask and scores (B, HIT_COUNT), 0 for other hits, and their weights (H,).
+        Returns their mask (B, HIT_COUNT); all scores, 0 for other hits; and their weights (H,).
         """
         is_judged = np.isfinite(self.hits) & self.is_complete[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
@@ -74,17 +74,17 @@ class Answers(NamedTuple):
 
 
 def ask(questions: Questions, scores: np.ndarray) -> Answers:
-    """Ranks a gallery for Q questions, then for some again after removing their relevant images.
+    """Ranks a gallery for Q questions, and repeats some without their relevant images.
 
-    `scores` (N, Q) are a method's scores of N images for the questions. A question is not repeated
-    if it is of the kind "inserted" or if too few images would be left.
+    `scores` (N, Q) are a method's scores of N images for the questions. A question with an answer
+    is repeated, unless it is of the kind "inserted" or too few images would be left.
     """
-    images, total = scores.shape
+    images, question_count = scores.shape
     leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_IMAGES_LEFT, images // 2)
     is_repeated = questions.relevant.any(axis=0) & leaves_enough & (questions.kinds != "inserted")
-    columns = np.concatenate([np.arange(total), np.flatnonzero(is_repeated)])  # (B,)
+    columns = np.concatenate([np.arange(question_count), np.flatnonzero(is_repeated)])  # (B,)
     all_questions = questions.select(slice(None), columns)
-    is_removed = all_questions.relevant & (np.arange(len(columns)) >= total)  # (N, B)
+    is_removed = all_questions.relevant & (np.arange(len(columns)) >= question_count)  # (N, B)
     is_right = all_questions.relevant & ~is_removed
     remaining_scores = np.where(is_removed, np.nan, scores[:, columns])
     filled_scores = np.nan_to_num(remaining_scores, nan=-np.inf)
@@ -93,66 +93,67 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     right_hits = np.zeros(hits.shape, np.bool_)
     hits[:, : len(order)] = np.take_along_axis(filled_scores, order, axis=0).T
     right_hits[:, : len(order)] = np.take_along_axis(is_right, order, axis=0).T
-    count = (~is_removed).sum(axis=0)
+    count = (~is_removed).sum(axis=0)  # (B,) number of images
     tenth = hits[np.arange(len(columns)), np.minimum(REFERENCE_RANK, count) - 1]
     mean, deviation = np.nanmean(remaining_scores, axis=0), np.nanstd(remaining_scores, axis=0)
     statistics = all_questions.word_counts, all_questions.unknown_shares
     background = Background(hits[:, 0], tenth, mean, deviation, count, *statistics)
-    answered: np.ndarray = is_right.any(axis=0)
+    has_answer: np.ndarray = is_right.any(axis=0)
     weights = np.zeros(len(columns))
-    for shares, present in ((_ANSWERED_SHARES, True), (_UNANSWERED_SHARES, False)):
+    for shares, is_answered in ((_ANSWERED_SHARES, True), (_UNANSWERED_SHARES, False)):
         for kind, share in shares.items():
-            rows = (all_questions.kinds == kind) & (answered == present)
+            rows = (all_questions.kinds == kind) & (has_answer == is_answered)
             weights[rows] = share / max(rows.sum(), 1)
-        weights[answered == present] /= 2 * weights[answered == present].sum()
+        weights[has_answer == is_answered] /= 2 * weights[has_answer == is_answered].sum()
     weights /= weights.sum()
-    kinds, complete = all_questions.kinds, all_questions.is_complete
-    return Answers(background, hits, right_hits, answered, kinds, complete, weights)
+    kinds, is_complete = all_questions.kinds, all_questions.is_complete
+    return Answers(background, hits, right_hits, has_answer, kinds, is_complete, weights)
 
 
 def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answers:
-    """Searches random galleries of each size up to N images with random questions."""
+    """Asks random questions about random galleries of `GALLERY_SIZES`, up to all N images."""
     random, parts = np.random.default_rng(seed), list[Answers]()
     images, total = scores.shape
     for size in sorted({min(size, images) for size in GALLERY_SIZES}):
-        draws = min(10, images // size)
-        for _ in range(draws):
+        gallery_count = min(10, images // size)
+        question_count = min(total, _QUESTIONS_PER_SIZE // gallery_count)
+        for _ in range(gallery_count):
             rows = np.sort(random.choice(images, size, replace=False))
-            columns = random.choice(total, min(total, _QUESTIONS_PER_SIZE // draws), False)
+            columns = random.choice(total, question_count, replace=False)
             answers = ask(questions.select(rows, columns), scores[np.ix_(rows, columns)])
-            parts.append(answers._replace(weights=answers.weights / draws))
+            parts.append(answers._replace(weights=answers.weights / gallery_count))
     background, *others = zip(*parts, strict=True)
     joined = Background(*map(np.concatenate, zip(*background, strict=True)))
     return Answers(joined, *map(np.concatenate, others))
 
 
 def fit(questions: Questions, scores: np.ndarray, seed: int) -> dict[str, tuple[float, ...]]:
-    """Fits `question`, `refusal` and `hit` of a `Calibration` to scores (N, Q)."""
+    """Fits `question`, `refusal` and `hit` of a `Calibration` to a method's scores (N, Q)."""
     answers = _ask_galleries(questions, scores, seed)
-    background, answered, weights = answers.background, answers.has_answer, answers.weights
-    question = logistic(background.features(), answered, weights, _SIGNS)
+    background, has_answer, weights = answers.background, answers.has_answer, answers.weights
+    question = fit_logistic(background.features(), has_answer, weights, _QUESTION_SIGNS)
     logits = weighted_sum(background.features(), question)
-    usable = answered & (answers.kinds != "inserted")  # an inserted word may change the answer
-    line = quantile_line(background.sizes()[usable], logits[usable], weights[usable], REFUSALS)
-    margins, shift = logits - weighted_sum(background.sizes(), line), 0.0
-    for kind in ("caption", "thing"):  # refuse at most a share REFUSALS of each kind
-        rows = answered & (answers.kinds == kind)
+    rows = has_answer & (answers.kinds != "inserted")  # an inserted word may change the answer
+    refusal = quantile_line(background.sizes()[rows], logits[rows], weights[rows], MAX_REFUSED)
+    gaps, shift = logits - weighted_sum(background.sizes(), refusal), 0.0
+    for kind in ("caption", "thing"):  # at most MAX_REFUSED of each kind may be refused
+        rows = has_answer & (answers.kinds == kind)
         if rows.any():
-            low = np.quantile(margins[rows], REFUSALS, weights=weights[rows], method="inverted_cdf")
+            low = np.quantile(gaps[rows], MAX_REFUSED, weights=weights[rows], method="inverted_cdf")
             shift = min(shift, float(low))
-    is_judged, hits, share = answers.judged_hits()
+    is_judged, hits, hit_weights = answers.judged_hits()
     features = background.hit_features(logits, hits)[is_judged]
-    hit = logistic(features, answers.is_right[is_judged], share, _HIT_SIGNS)
-    return {"question": question, "refusal": (*line[:-1], line[-1] + shift), "hit": hit}
+    hit = fit_logistic(features, answers.is_right[is_judged], hit_weights, _HIT_SIGNS)
+    return {"question": question, "refusal": (*refusal[:-1], refusal[-1] + shift), "hit": hit}
 
 
-def logistic(
+def fit_logistic(
     features: np.ndarray, truth: np.ndarray, weights: np.ndarray, signs: np.ndarray
 ) -> tuple[float, ...]:
-    """Fits a logistic regression by Newton's method; returns F weights and the bias.
+    """Fits a logistic regression by Newton's method; returns F coefficients and the bias.
 
-    Features are (B, F), truth (B,) bool, example weights (B,). `signs` (F,) constrain the weights:
-    1 for at least 0, -1 for at most 0, 0 for any sign.
+    Features are (B, F), truth (B,) bool and example weights (B,). `signs` (F,) constrain the
+    coefficients: 1 for at least 0, -1 for at most 0, 0 for any sign.
     """
     weights = weights / weights.sum()
     mean = weights @ features
@@ -163,6 +164,7 @@ def logistic(
     for _ in range(100):
         p = sigmoid(rows @ estimate)
         gradient = rows.T @ (weights * (p - truth)) + ridge * estimate
+        # a coefficient at 0 stays there if the step would give it the wrong sign
         is_free = (signs == 0) | (estimate != 0) | (gradient * signs < 0)
         hessian = (rows * (weights * p * (1 - p))[:, None]).T @ rows + np.diag(ridge + 1e-9)
         step = np.zeros_like(estimate)
@@ -182,7 +184,7 @@ def quantile_line(
     """Fits a linear function of features (B, F) that exceeds a `share` of the values (B,).
 
     This is quantile regression (Koenker and Bassett, 1978) by iteratively reweighted least squares,
-    with example weights (B,). Returns F weights and the bias.
+    with example weights (B,). Returns F coefficients and the bias.
     """
     rows = np.column_stack([features, np.ones(len(features))])
     line = np.zeros(rows.shape[1])
@@ -199,32 +201,32 @@ def quantile_line(
 def measure(calibration: Calibration, answers: Answers) -> dict[str, float]:
     """Measures a calibration on questions that it was not fitted on.
 
-    Returns `area`, the area under the ROC curve of questions with against questions without an
+    Returns `area`, the area under the ROC curve that separates questions with and without an
     answer; `coverage`, the share of questions with an answer that are not refused; `precision`, the
-    share of questions with an answer among those not refused; `refused_KIND` and
-    `refused_absent_KIND`, shares of refused questions; `ece` and `ece_question`, the expected
-    calibration errors of the probabilities of hits and questions. All are in 0..1.
+    share of questions with an answer among those not refused; `refused_KIND`, the share of refused
+    questions of a kind; `refused_absent_KIND`, the same without the relevant images; `ece` and
+    `ece_question`, the calibration errors of hits and of questions. All are in 0..1.
     """
-    background, weights = answers.background, answers.weights
+    background, has_answer, weights = answers.background, answers.has_answer, answers.weights
     logits = calibration.logits(background)
-    refused = logits < calibration.limits(background)
-    accepted = weights * ~refused
-    right = accepted[answers.has_answer].sum()
+    is_refused = logits < calibration.limits(background)
+    accepted_weights = weights * ~is_refused
+    answered_weight = accepted_weights[has_answer].sum()
     values = {
-        "area": area_under_curve(logits, answers.has_answer, weights),
-        "coverage": float(right / weights[answers.has_answer].sum()),
-        "precision": float(right / accepted.sum()),
+        "area": area_under_curve(logits, has_answer, weights),
+        "coverage": float(answered_weight / weights[has_answer].sum()),
+        "precision": float(answered_weight / accepted_weights.sum()),
     }
-    for present, shares in ((True, _ANSWERED_SHARES), (False, _UNANSWERED_SHARES)):
+    for is_answered, shares in ((True, _ANSWERED_SHARES), (False, _UNANSWERED_SHARES)):
         for kind in shares:
-            rows = (answers.kinds == kind) & (answers.has_answer == present)
+            rows = (answers.kinds == kind) & (has_answer == is_answered)
             if rows.any():
-                absent = "absent_" if not present and kind in _ANSWERED_SHARES else ""
-                values[f"refused_{absent}{kind}"] = float(refused[rows].mean())
-    is_judged, scores, share = answers.judged_hits()
+                absent = "absent_" if not is_answered and kind in _ANSWERED_SHARES else ""
+                values[f"refused_{absent}{kind}"] = float(is_refused[rows].mean())
+    is_judged, scores, hit_weights = answers.judged_hits()
     probabilities = calibration.probabilities(background, scores)[is_judged]
-    values["ece"] = calibration_error(probabilities, answers.is_right[is_judged], share)
-    values["ece_question"] = calibration_error(sigmoid(logits), answers.has_answer, weights)
+    values["ece"] = calibration_error(probabilities, answers.is_right[is_judged], hit_weights)
+    values["ece_question"] = calibration_error(sigmoid(logits), has_answer, weights)
     return values
 
 
@@ -233,17 +235,17 @@ def calibrate_pack(
 ) -> dict[str, dict[str, float]]:
     """Fits the calibrations of a pack's methods, or measures the stored calibrations.
 
-    `records` holds `split` and `command` of each method, to store with the results. `refit` fits
-    and stores the calibrations and the pack's domain. Otherwise prints and returns `measure` of
-    each method, which `write` stores. Raises ValueError if a method has no calibration to measure.
+    `records` holds `split` and `command` of each method, to store with the results. With `refit`,
+    fits and stores the calibrations and the pack's domain. Otherwise prints and returns `measure`
+    of each method; `write` stores the metrics. Raises ValueError if a method has no calibration.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
-    rows_of_texts = np.zeros(len(questions.texts), int)
-    text_data = replace(data, captions=questions.texts.tolist(), image_of=rows_of_texts)
+    no_images = np.zeros(len(questions.texts), int)  # `split_views` does not use `image_of`
+    question_data = replace(data, captions=questions.texts.tolist(), image_of=no_images)
     features = features_by_method(runtime, data, records)
     changes, rows = dict[str, dict[str, Any]](), dict[str, dict[str, float]]()
     for name, record in records.items():
-        views = split_views(runtime, name, text_data, features[name])
+        views = split_views(runtime, name, question_data, features[name])
         scores = score_matrix(runtime.methods[name], *views)
         provenance = {**record, "hardware": hardware(), "seed": SEED}
         if refit:
@@ -264,16 +266,16 @@ def calibrate_pack(
             info = replace(info, domain=Domain.fit(images.cpu().numpy()))
         write_info(replace(info, methods={**info.methods, **entries}))
     if rows:
-        percent = {  # `area` and `ece` are printed in 0..1
+        printed = {  # `area` and `ece` in 0..1, the other metrics in percent
             name: {k: value if k in ("area", "ece") else 100 * value for k, value in row.items()}
             for name, row in rows.items()
         }
-        print_metrics("method", _COLUMNS, percent)
+        print_metrics("method", _COLUMNS, printed)
     return rows
 
 
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """Returns the expected calibration error over `BIN_COUNT` equal bins of the probabilities.
+    """Returns the expected calibration error in `BIN_COUNT` equally wide bins of probability.
 
     >>> truth = np.array([True, False, True])
     >>> round(calibration_error(np.array([0.2, 0.2, 0.9]), truth, np.ones(3)), 6)
@@ -288,7 +290,7 @@ def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.
 
 
 def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """Returns the area under the ROC curve; ties count half.
+    """Returns the area under the ROC curve of examples with weights; ties count half.
 
     >>> area_under_curve(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), np.ones(3))
     0.75

@@ -39,7 +39,7 @@ from polyview.training.evaluation.views import object_shares
 AREA_CAPTIONS = 300  # maximum number of captions for deletion and insertion
 _RANDOM_HEAD_CAPTIONS = 1000  # maximum number of captions for random heads
 _STEP_COUNT = 10  # number of steps of deletion and insertion
-_RANDOM_ORDER_COUNT = 3
+_RANDOM_ORDER_COUNT = 3  # number of random orders of cells for each caption
 _BATCH_SIZE = 32  # captions
 _COLUMNS = {
     "evidence_pointing": "points at a mentioned object, %", "evidence_chance": "chance",
@@ -51,7 +51,7 @@ _COLUMNS = {
     "moment_pointing": "peaks in a frame with a mentioned object, %", "moment_chance": "chance",
     "moment_word_pointing": "a word peaks where its object is, %", "moment_word_chance": "chance",
 }  # fmt: skip
-Point = tuple[float, float]  # accuracy of the highest cell in 0..1, and chance
+Peak = tuple[float, float]  # accuracy of the highest cell, and chance, both in 0..1
 
 
 @dataclass(frozen=True)
@@ -70,25 +70,25 @@ def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
     Raises ValueError if the pack reads region features, which have no grid.
     """
     if runtime.info.image_encoder.file is None:
-        raise ValueError("--evidence needs a grid of cells, but this pack reads region features")
+        raise ValueError("--evidence needs a grid of cells, but the pack reads regions; omit it")
     objects, mentions = data.objects, list[Mention]()
     if objects is None or not objects.names:
         return []
-    tables = zip(object_shares(runtime, objects), objects.names, strict=True)
-    for image, (shares, names) in enumerate(tables):  # shares (cells, 256)
+    images = zip(object_shares(runtime, objects), objects.names, strict=True)
+    for image, (shares, names) in enumerate(images):  # shares (cells, 256), names of each object
         for text in np.flatnonzero(data.image_of == image).tolist():
             spans = runtime.reader.read(data.captions[text]).spans
-            for kind in dict.fromkeys(names[i] for i in objects.mentions[text]):
-                values = [i + 1 for i, forms in enumerate(names) if forms == kind]
-                cells: np.ndarray = shares[:, values].sum(axis=1) > 0
-                tokens = find_words(data.captions[text], spans, kind)
+            for forms in dict.fromkeys(names[i] for i in objects.mentions[text]):
+                mask_values = [i + 1 for i, other_forms in enumerate(names) if other_forms == forms]
+                cells: np.ndarray = shares[:, mask_values].sum(axis=1) > 0
+                tokens = find_words(data.captions[text], spans, forms)
                 if tokens and cells.any():
-                    mentions.append(Mention(text, tokens, cells, kind[0]))
+                    mentions.append(Mention(text, tokens, cells, forms[0]))
     return mentions
 
 
 def find_words(text: str, spans: Sequence[tuple[int, int]], forms: Sequence[str]) -> list[int]:
-    """Returns the positions of the tokens, with `spans` in the text, that spell a form of a name.
+    """Finds the tokens that spell one of `forms`; `spans` locates the tokens in the stripped text.
 
     >>> find_words("Dog on dogwood", [(0, 0), (0, 2), (2, 3), (4, 6), (7, 14)], ["dog", "dogs"])
     [1, 2]
@@ -110,14 +110,14 @@ def evidence_metrics(
 ) -> dict[str, float]:
     """Measures a method's evidence over features (N_img, N, d), see the module's docstring.
 
-    `covered` (N_txt, cells) is from `mentioned_cells`; None if objects are unknown. For clips
-    returns `moment_metrics`, otherwise
+    `covered` (N_txt, cells) is from `mentioned_cells`; None if objects are unknown. For clips,
+    returns `moment_metrics`. Otherwise returns
 
     - `evidence_error`, a share of the score;
-    - in percent, if objects are known, `evidence_pointing`, `evidence_chance`,
-      `evidence_random_head`, `evidence_word_pointing` and `evidence_word_chance`;
-    - in units of the score, `deletion`, `deletion_random` and `deletion_map`, the same for
-      `insertion`, and intervals of the gains, such as `deletion_gain_random_low` and `_high`.
+    - if objects are known, `evidence_pointing`, `evidence_chance`, `evidence_random_head`,
+      `evidence_word_pointing` and `evidence_word_chance`, in percent;
+    - `deletion`, `deletion_random` and `deletion_map`, the same for `insertion`, and intervals of
+      the gains, such as `deletion_gain_random_low` and `_high`, in units of the score.
     """
     assert isinstance(features, Tensor)  # `find_mentions` refuses packs of regions
     if data.frames > 1:
@@ -128,61 +128,61 @@ def evidence_metrics(
     for mention in mentions:
         mentions_by_text[mention.text].append(mention)
     texts = np.union1d(mention_rows, area_rows)
-    maps, errors, words = dict[int, np.ndarray](), list[float](), list[Point]()
+    maps, errors, word_peaks = dict[int, np.ndarray](), list[float](), list[Peak]()
     for text, cells, error in _split_scores(runtime, name, head, data, features, texts):
         maps[text] = cells.sum(axis=1)
         errors.append(error)
         for mention in mentions_by_text[text]:
-            words.append(_point(cells[:, mention.tokens].sum(axis=1), mention.cells))
+            word_peaks.append(_judge_peak(cells[:, mention.tokens].sum(axis=1), mention.cells))
     values = {"evidence_error": max(errors)}
     if covered is not None:
-        points = [_point(maps[text], covered[text] > 0) for text in mention_rows.tolist()]
-        values |= _pointing("evidence", points)
+        peaks = [_judge_peak(maps[text], covered[text] > 0) for text in mention_rows.tolist()]
+        values |= _mean_peak("evidence", peaks)
         random_head = copy.deepcopy(head)
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
-            for weight in random_head.parameters():
+            for weight in random_head.parameters():  # keep the standard deviations
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
         sample = mention_rows[subsample_rows(len(mention_rows), _RANDOM_HEAD_CAPTIONS)]
         split = _split_scores(runtime, name, random_head, data, features, sample)
-        points = [_point(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
-        if points:
-            values["evidence_random_head"] = _pointing("evidence", points)["evidence_pointing"]
-    values |= _pointing("evidence_word", words)
+        peaks = [_judge_peak(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
+        if peaks:
+            values["evidence_random_head"] = _mean_peak("evidence", peaks)["evidence_pointing"]
+    values |= _mean_peak("evidence_word", word_peaks)
     by_text = {text: maps[text] for text in area_rows.tolist()}
-    return values | _areas(runtime, name, data, features, by_text)
+    return values | _measure_areas(runtime, name, data, features, by_text)
 
 
 def subsample_rows(count: int, max_items: int) -> np.ndarray:
-    """Returns evenly spaced rows of `count`, at most `max_items`."""
+    """Returns at most `max_items` evenly spaced rows out of `count`."""
     return np.linspace(0, count - 1, min(count, max_items)).round().astype(np.int64)
 
 
-def peak_accuracy(values: np.ndarray, right: np.ndarray) -> float:
-    """Returns the share of the highest cells that are right: 1 or 0 unless several cells tie."""
-    return float(right[values == values.max()].mean())
+def peak_accuracy(values: np.ndarray, is_right: np.ndarray) -> float:
+    """Returns 1 if the cell with the highest value is right, else 0; the average for tied cells."""
+    return float(is_right[values == values.max()].mean())
 
 
-def _point(values: np.ndarray, right: np.ndarray) -> Point:
-    """Returns the accuracy of the highest cell, and chance."""
-    return peak_accuracy(values, right), float(right.mean())
+def _judge_peak(values: np.ndarray, is_right: np.ndarray) -> Peak:
+    """Returns the accuracy of the highest cell; and chance, the share of cells that are right."""
+    return peak_accuracy(values, is_right), float(is_right.mean())
 
 
-def _pointing(key: str, points: Sequence[Point]) -> dict[str, float]:
-    """Returns `KEY_pointing` and `KEY_chance` in percent; empty without points."""
-    if not points:
+def _mean_peak(key: str, peaks: Sequence[Peak]) -> dict[str, float]:
+    """Averages peaks: `KEY_pointing` and `KEY_chance` in percent; empty without peaks."""
+    if not peaks:
         return {}
-    right, chance = (100 * np.mean(points, axis=0)).tolist()
-    return {f"{key}_pointing": right, f"{key}_chance": chance}
+    accuracy, chance = (100 * np.mean(peaks, axis=0)).tolist()
+    return {f"{key}_pointing": accuracy, f"{key}_chance": chance}
 
 
 @torch.no_grad()
 def _split_scores(
-    runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, captions: np.ndarray
+    runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Yields row, evidence (cells or frames, words + sentence) and relative error of captions."""
-    for start in range(0, len(captions), _BATCH_SIZE):
-        rows = captions[start : start + _BATCH_SIZE]
+    """Yields the row, evidence (cells or frames, words + sentence) and relative error of texts."""
+    for start in range(0, len(texts), _BATCH_SIZE):
+        rows = texts[start : start + _BATCH_SIZE]
         images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
         words, mask = runtime.text_features([data.captions[row] for row in rows], name)
         all_cells = torch.ones(images.shape[:2], dtype=torch.bool, device=images.device)
@@ -200,24 +200,24 @@ def _split_scores(
 
 
 @torch.no_grad()
-def _areas(
+def _measure_areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Returns deletion and insertion areas by evidence (`maps`), at random and by attention map."""
+    """Measures deletion and insertion by evidence `maps` (cells,), at random, and by attention."""
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
     for text, evidence in maps.items():
-        row, words = int(data.image_of[text]), runtime.text_views([data.captions[text]], name)
+        row, query = int(data.image_of[text]), runtime.text_views([data.captions[text]], name)
         image_views = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDER_COUNT))]
         assert image_views.attention is not None  # every method returns attention if asked to
-        winner = int(head.view_scores(image_views, words)[:, 0, 0].argmax())
+        winner = int(head.view_scores(image_views, query)[:, 0, 0].argmax())
         orders.append(runtime.to_grid(image_views.attention)[0, winner].flatten().cpu().numpy())
-        score = partial(_score_sets, runtime, name, features[row], words)
-        areas.append(deletion_areas(score, np.stack(orders)))  # (2, O)
+        score = partial(_score_sets, runtime, name, features[row], query)
+        areas.append(deletion_areas(score, np.stack(orders)))  # (2, orders)
     values = {}
     curves = zip(("deletion", "insertion"), (-1, 1), np.stack(areas, axis=1), strict=True)
-    for curve, sign, table in curves:  # table (P, O)
+    for curve, sign, table in curves:  # table (captions, orders)
         by_evidence = table[:, 0]
         values[curve] = float(by_evidence.mean())
         for other, area in (("random", table[:, 1:-1].mean(axis=1)), ("map", table[:, -1])):
@@ -227,25 +227,25 @@ def _areas(
 
 
 def _score_sets(
-    runtime: Runtime, name: str, features: Tensor, words: Views, present: Tensor
+    runtime: Runtime, name: str, features: Tensor, query: Views, present: Tensor
 ) -> Tensor:
-    """Returns the scores (K,) of an image (N, d) with only the `present` cells (K, cells) bool."""
+    """Returns the scores (K,) of an image (N, d) reduced to each set of cells (K, cells) bool."""
     mask = torch.ones(len(present), len(features), dtype=torch.bool)
-    mask[:, -present.shape[1] :] = present  # a summary is never removed
+    mask[:, -present.shape[1] :] = present  # a summary feature before the cells is never removed
     views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
-    return runtime.methods[name].score(views, words)[:, 0]
+    return runtime.methods[name].score(views, query)[:, 0]
 
 
 def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.ndarray:
-    """Returns the areas (2, O) of deletion and insertion, mean scores over all steps.
+    """Returns the areas (2, O) of deletion and insertion in O orders: the mean scores of all steps.
 
     `score` maps K non-empty sets of cells (K, cells) bool to scores (K,). `orders` (O, cells) hold
-    a value for each cell; cells are removed or added by descending value, then by index.
+    a value for each cell. Cells are removed or added by descending value; the index decides ties.
     """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
     sizes = np.linspace(0, count, _STEP_COUNT + 1).round().astype(int)
-    after_deletion = ranks[:, None] >= sizes[:-1, None]  # (O, S, cells), never empty
+    after_deletion = ranks[:, None] >= sizes[:-1, None]  # (O, S steps, cells), never empty
     after_insertion = ranks[:, None] < sizes[1:, None]
     present = np.stack([after_deletion, after_insertion]).reshape(-1, count)  # (2 * O * S, cells)
     scores = score(torch.from_numpy(present)).cpu().numpy()
@@ -257,30 +257,30 @@ def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -
     """Measures how often evidence over time peaks in a frame that shows the named objects.
 
     Captions and words count only if their objects are visible in some frames but not in all.
-    Features are (N_img, frames, d). Returns in percent `moment_pointing` (the frame with the most
-    evidence over all words shows a mentioned object), `moment_word_pointing` (the frame with the
-    most evidence for an object's name shows the object), and `moment_chance` and
-    `moment_word_chance`, the shares of frames that show the objects. Raises ValueError if moments
-    are unknown or a frame has several features.
+    Features are (N_img, frames, d). All metrics are in percent. `moment_pointing` is how often the
+    frame with the most evidence over all words shows a mentioned object. `moment_word_pointing` is
+    how often the frame with the most evidence for an object's name shows the object.
+    `moment_chance` and `moment_word_chance` are the shares of frames that show the objects. Raises
+    ValueError if moments are unknown or a frame has several features.
     """
     if data.moments is None or features.shape[1] != data.frames:
         requirement = "clips with known object positions, such as a pack's own"
         raise ValueError(f"evidence over time needs {requirement}, and one feature for each frame")
-    head, truth = runtime.methods[name], data.moments
-    points: dict[str, list[Point]] = {"moment": [], "moment_word": []}
+    head, objects = runtime.methods[name], data.moments
+    peaks: dict[str, list[Peak]] = {"moment": [], "moment_word": []}
     texts = np.arange(len(data.captions))
     for text, frames, _ in _split_scores(runtime, name, head, data, features, texts):
         caption, image = data.captions[text], data.image_of[text]
-        is_visible, mentions = truth.masks[image], list(truth.mentions[text])  # (objects, frames)
-        maps = [("moment", frames.sum(axis=1), is_visible[mentions].any(axis=0))]
+        is_visible, mentions = objects.masks[image], list(objects.mentions[text])
+        maps = [("moment", frames.sum(axis=1), is_visible[mentions].any(axis=0))]  # (frames,) each
         spans = runtime.reader.read(caption).spans
         for index in mentions:
-            if tokens := find_words(caption, spans, truth.names[image][index]):
+            if tokens := find_words(caption, spans, objects.names[image][index]):
                 maps.append(("moment_word", frames[:, tokens].sum(axis=1), is_visible[index]))
-        for key, values, right in maps:
-            if right.any() and not right.all():
-                points[key].append(_point(values, right))
-    return _pointing("moment", points["moment"]) | _pointing("moment_word", points["moment_word"])
+        for key, values, is_right in maps:
+            if is_right.any() and not is_right.all():
+                peaks[key].append(_judge_peak(values, is_right))
+    return _mean_peak("moment", peaks["moment"]) | _mean_peak("moment_word", peaks["moment_word"])
 
 
 def print_evidence(rows: Rows) -> None:

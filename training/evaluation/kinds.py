@@ -3,10 +3,10 @@
 If captions have kinds (`Split.kinds`), such as captions of motion or of order for clips, each kind
 is measured separately, against all images. `above_alike` is the share of captions that score their
 own image above all images *alike* to it (`Split.alike`), such as a clip with the same events in the
-other order. A method that cannot distinguish alike images gets 50 %.
+other order. A method that cannot distinguish two alike images gets 50 %.
 
 `training/scenes/foils.py` writes pairs of a true and a slightly different false caption. A method
-that cannot distinguish them gets 50 %, as does a bag of words if two objects are swapped.
+that cannot distinguish them gets 50 %. So does a bag of words if two objects are swapped.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "t2i_medr
 def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, float]:
     """Measures a score matrix (N_img, N_txt), averaged over folds of the images.
 
-    With a single fold, adds metrics by relevance and by kind of caption if the split has these.
+    With a single fold, adds `relevance_metrics` and `kind_metrics` if the split has their data.
     """
     if folds > 1:
         return metrics.folded_metrics(scores, data.image_of, folds)
@@ -39,22 +39,22 @@ def score_metrics(scores: np.ndarray, data: Split, folds: int = 1) -> dict[str, 
 
 
 def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
-    """Measures scores (N_img, N_txt) by kind of caption; empty if captions have no kinds.
+    """Measures scores (N_img, N_txt) for each kind of caption.
 
-    Returns, with the kind as prefix, `retrieval_metrics`; the 95 % interval of rsum, `rsum_low` and
-    `rsum_high`; and, if images are alike, `above_alike` in percent with its interval. Intervals are
-    from a bootstrap over images that resamples alike images together. All images must have the same
-    number of captions of a kind.
+    Each metric has the kind as a prefix. The metrics are `retrieval_metrics`; the 95 % interval of
+    rsum, `rsum_low` and `rsum_high`; and, if some images are alike, `above_alike` in percent with
+    its interval. The bootstrap resamples alike images together. All images must have the same
+    number of captions of a kind. Without kinds, the result is empty.
     """
     table: dict[str, float] = {}
-    for kind, (columns, image_of) in _captions_by_kind(data).items():
-        kind_scores = scores[:, columns]
-        images, texts, captions, _ = metrics.image_hits(kind_scores, image_of)  # (N_img,) each
+    for kind, (captions, image_of) in _captions_by_kind(data).items():
+        kind_scores = scores[:, captions]
+        i2t, t2i, counts, _ = metrics.image_hits(kind_scores, image_of)  # (N_img,) each
         values = metrics.retrieval_metrics(kind_scores, image_of)
-        values |= metrics.mean_interval("rsum", 100 * (images + texts / captions), data.alike)
+        values |= metrics.mean_interval("rsum", 100 * (i2t + t2i / counts), data.alike)
         if data.alike is not None:
             is_above = _above_alike(kind_scores, image_of, data.alike)
-            shares = np.bincount(image_of, is_above, minlength=len(scores)) / captions
+            shares = np.bincount(image_of, is_above, minlength=len(scores)) / counts
             values["above_alike"] = 100 * float(shares.mean())
             values |= metrics.mean_interval("above_alike", 100 * shares, data.alike)
         table |= {f"{kind}_{name}": value for name, value in values.items()}
@@ -62,27 +62,27 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
 
 
 def rsum_differences(a: np.ndarray, b: np.ndarray, data: Split) -> dict[str, dict[str, float]]:
-    """Returns `difference_of_hits` of scores a and b (N_img, N_txt), overall ("") and by kind.
+    """Returns `difference_of_hits` of scores a and b (N_img, N_txt) for each kind of caption.
 
-    Alike images are resampled together.
+    The key "" holds the difference over all captions. Alike images are resampled together.
     """
     table: dict[str, dict[str, float]] = {}
-    captions: dict[str, tuple[slice | np.ndarray, np.ndarray]] = {"": (slice(None), data.image_of)}
-    for kind, (columns, image_of) in (captions | _captions_by_kind(data)).items():
-        sides = (metrics.image_hits(scores[:, columns], image_of, data.alike) for scores in (a, b))
-        table[kind] = metrics.difference_of_hits(*(hits[None] for hits in sides))
+    kinds: dict[str, tuple[slice | np.ndarray, np.ndarray]] = {"": (slice(None), data.image_of)}
+    for kind, (captions, image_of) in (kinds | _captions_by_kind(data)).items():
+        hits = (metrics.image_hits(scores[:, captions], image_of, data.alike) for scores in (a, b))
+        table[kind] = metrics.difference_of_hits(*(method_hits[None] for method_hits in hits))
     return table
 
 
 def _captions_by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the rows of the captions of each kind, and the rows of their images."""
+    """Maps each kind to the rows of its captions and the rows of their images."""
     kinds = np.array(data.kinds)
-    columns = {kind: np.flatnonzero(kinds == kind) for kind in dict.fromkeys(data.kinds)}
-    return {kind: (texts, data.image_of[texts]) for kind, texts in columns.items()}
+    rows = {kind: np.flatnonzero(kinds == kind) for kind in dict.fromkeys(data.kinds)}
+    return {kind: (captions, data.image_of[captions]) for kind, captions in rows.items()}
 
 
 def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Returns (N_txt,): 1 if a caption scores its image above all alike images, 0.5 for a tie."""
+    """Returns 1 for captions (N_txt,) that score their image above all alike ones, 0.5 for ties."""
     is_rival = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     pairs = image_of, np.arange(len(image_of))
     is_rival[pairs] = False
@@ -91,7 +91,7 @@ def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) ->
 
 
 def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
-    """Prints a row for each kind and method; `kinds` has the kind of each caption."""
+    """Prints a row for each kind and method; `kinds` holds the kind of each caption."""
     if not kinds:
         return
     titles, table = [*(COLUMNS[key] for key in _KEYS), "rsum", "above its twin, %"], []
@@ -113,18 +113,18 @@ def foil_metrics(
 ) -> dict[str, float]:
     """Measures how often the true caption of a pair scores above its foil; ties count half.
 
-    `images` are a method's views of the N_img images to which the foils belong. Returns for each
-    kind that occurs the percentage `foil_KIND`, the number of pairs `foil_KIND_pairs`, and
+    `images` holds a method's views of the N_img images to which the foils belong. Returns for each
+    kind that occurs the percentage `foil_KIND`; the number of pairs, `foil_KIND_pairs`; and
     `foil_KIND_margin`, half the width of the 95 % interval by the normal approximation.
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
     image_of = np.tile([foil.image for foil in foils], 2)
     scores = own_scores(runtime.methods[name].score, images, texts, image_of, batch_size=1)
-    true, false = np.split(scores, 2)
-    is_above = (true > false) + 0.5 * (true == false)
+    true_scores, false_scores = np.split(scores, 2)
+    successes = (true_scores > false_scores) + 0.5 * (true_scores == false_scores)
     kinds, values = np.array([foil.kind for foil in foils]), dict[str, float]()
     for kind in [kind for kind in KINDS if kind in kinds]:
-        results, key = is_above[kinds == kind], f"foil_{kind}"
+        results, key = successes[kinds == kind], f"foil_{kind}"
         values |= {key: 100 * float(results.mean()), f"{key}_pairs": float(len(results))}
         values[f"{key}_margin"] = 100 * float(1.96 * results.std() / np.sqrt(len(results)))
     return values
@@ -132,12 +132,12 @@ def foil_metrics(
 
 def print_foils(rows: Rows) -> None:
     """Prints a row for each method, and a row with the numbers of pairs."""
-    first = next(iter(rows.values()))
-    keys = {kind.replace("_", " "): f"foil_{kind}" for kind in KINDS if f"foil_{kind}" in first}
+    sample = next(iter(rows.values()))  # all methods are measured on the same pairs
+    keys = {kind.replace("_", " "): f"foil_{kind}" for kind in KINDS if f"foil_{kind}" in sample}
     table = [
         [name, *(f"{row[key]:.1f} ± {row[f'{key}_margin']:.1f}" for key in keys.values())]
         for name, row in rows.items()
     ]
-    table.append(["pairs", *(f"{first[f'{key}_pairs']:,.0f}" for key in keys.values())])
+    table.append(["pairs", *(f"{sample[f'{key}_pairs']:,.0f}" for key in keys.values())])
     print()
     print_rows(["true above false, %", *keys], table)

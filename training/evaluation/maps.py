@@ -2,8 +2,8 @@
 
 A map scores how well each patch of an image matches a text, a direction t of the joint space:
 
-- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`); *last half*: the
-  contribution of the last half of the layers, because its paper omits the first layers.
+- *exact rows*: the patch's contribution to the score (`models/encoders/rows.py`).
+- *exact rows, last half*: the same without the first half of the layers.
 - *patch cosine*: the cosine of t and the patch's last state, projected like the image's embedding.
 - *rollout*: Samira Abnar and Willem Zuidema: Quantifying Attention Flow in Transformers, ACL 2020.
   It does not depend on the text.
@@ -47,14 +47,14 @@ MAX_CAPTIONS = 1000  # maximum number of captions with maps
 MEASURES = {"sentence": 1, "word": 1, "name": 1, "deletion": -1, "insertion": 1}
 ROWS = "exact rows"
 _TITLES = ("sentence pointing, %", "word pointing, %", "name pointing, %", "deletion", "insertion")
-_BATCH_SIZE = 32  # texts
+_BATCH_SIZE = 32  # questions
 
 
 def rollout(attentions: Sequence[Tensor]) -> Tensor:
     """Returns the attention rollout (B, N) of the attentions (B, H, T, T) of all layers.
 
-    Each layer is the mean of its average attention and the identity, for the residual connection;
-    the layers are multiplied (section 3).
+    The matrix of a layer is the mean over H heads, averaged with the identity for the residual
+    connection. The matrices of all layers are multiplied (section 3). Token 0 of T is [CLS].
     """
     flow = identity = torch.eye(attentions[0].shape[2]).to(attentions[0])
     for weights in attentions:
@@ -66,8 +66,8 @@ def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor
     """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic), channels c.
 
     w is the gradient of the cosine with respect to the last attention's output for [CLS], before
-    the output projection, and v_i the value of patch i, with all heads concatenated. lambda, the
-    cosine of query and key scaled to 0..1, replaces the softmax, which concentrates on few patches.
+    the output projection. v_i is the value of patch i, with all heads concatenated. lambda_i is the
+    cosine of query and key, scaled to 0..1. It replaces the softmax, which favours few patches.
     """
     layer, state = encoder.model.encoder.layers[-1], states[-2]  # (B, T, h)
     attention, normed = layer.self_attn, layer.layer_norm1(state)
@@ -90,10 +90,10 @@ def legrad(
 ) -> Tensor:
     """Returns LeGrad's maps (B, N) of texts (B, D).
 
-    A map is the positive part of the gradient of each layer's score with respect to the layer's
-    attention, averaged over heads, queries and layers. The score is the cosine of the layer's mean
-    token, projected like the embedding, as in the authors' code. The final scaling to 0..1 is left
-    out, because it does not change the order.
+    A map averages, over heads, queries and layers, the positive part of the gradient of a layer's
+    score with respect to the layer's attention. The score is the cosine of the text and the layer's
+    mean token, projected like the embedding, as in the authors' code. The final scaling to 0..1 is
+    left out, because it does not change the order.
     """
     gradients = list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
@@ -133,35 +133,35 @@ def measure_maps(
     """Measures all maps of a pack of CLIP on images with masks, see the module's docstring.
 
     `method` is None for the first method of the pack that reads rows. `source` names the pack's
-    weights, as in `export.clip`; None for the source in `pack.json`, or for the pack itself if it
-    was trained by `training/loop/clip.py`. Returns for each map, and for `chance`, `sentence`,
-    `word` and `name` in percent, `deletion` and `insertion` in units of the cosine; with the suffix
-    `_behind`, the lead of the exact rows; and all 95 % intervals, `_low` and `_high`. Raises
-    ValueError if the pack has no rows, `source` has other weights, or no object has a mask.
+    weights, as in `export.clip`. If it is None, the source is the pack itself if the pack was
+    trained by `training/loop/clip.py`, otherwise the one in `pack.json`. Returns for each map, and
+    for `chance`, the metrics `sentence`, `word` and `name` in percent, and `deletion` and
+    `insertion` in units of the cosine. The suffix `_behind` marks the lead of the exact rows over
+    the map; `_low` and `_high` mark the bounds of 95 % intervals. Raises ValueError if the pack has
+    no rows, `source` has other weights, or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
         reason = f"--maps needs a pack of CLIP with rows, and {runtime.info.name} has none"
         raise ValueError(f"{reason}; python -m polyview clip makes one")
     encoder = _load_encoder(runtime, data, name, source)
-    questions = list(_ask(runtime, data, name))
+    questions = list(_make_questions(runtime, data, name))
     random = torch.Generator().manual_seed(SEED)
-    # for each metric, pairs of an image's row and the value of each map
+    # metric -> pairs of an image's row and a dictionary of each map's value
     samples: dict[str, list[tuple[int, dict[str, float]]]] = defaultdict(list)
     for start in tqdm(range(0, len(questions), _BATCH_SIZE), desc="maps", mininterval=1):
         batch = questions[start : start + _BATCH_SIZE]
         squares = runtime.preprocess([data.images[question.image] for question in batch])
         pixels = torch.from_numpy(squares).to(runtime.device)
-        tables = compute_maps(encoder, pixels, torch.stack([entry.text for entry in batch]))
-        tables["random"] = torch.rand(tables[ROWS].shape, generator=random)
-        maps = {entry: table.cpu().numpy() for entry, table in tables.items()}
+        tensors = compute_maps(encoder, pixels, torch.stack([question.text for question in batch]))
+        tensors["random"] = torch.rand(tensors[ROWS].shape, generator=random)
+        maps = {key: tensor.cpu().numpy() for key, tensor in tensors.items()}
         for row, (kind, image, text, cells, has_areas) in enumerate(batch):
-            accuracy = {key: evidence.peak_accuracy(maps[key][row], cells) for key in maps}
-            points = {key: 100 * value for key, value in accuracy.items()}
-            samples[kind].append((image, points | {"chance": 100 * float(cells.mean())}))
+            percent = {key: 100 * evidence.peak_accuracy(maps[key][row], cells) for key in maps}
+            samples[kind].append((image, percent | {"chance": 100 * float(cells.mean())}))
             if has_areas:
-                ties = maps["random"][row]  # break ties at random
-                orders = [np.lexsort((ties, table[row])).argsort() for table in maps.values()]
+                tie_breaks = maps["random"][row]
+                orders = [np.lexsort((tie_breaks, table[row])).argsort() for table in maps.values()]
                 score = partial(_score_sets, encoder, pixels[row : row + 1], text)
                 areas = evidence.deletion_areas(score, np.stack(orders)).tolist()  # (2, maps)
                 for measure, curves in zip(("deletion", "insertion"), areas, strict=True):
@@ -169,20 +169,20 @@ def measure_maps(
     rows: dict[str, dict[str, float]] = defaultdict(dict)
     for measure in [measure for measure in MEASURES if measure in samples]:
         images, values = zip(*samples[measure], strict=True)
-        exact = np.array([entry[ROWS] for entry in values])
-        for name in values[0]:
-            metric = np.array([entry[name] for entry in values])
+        exact = np.array([value_by_map[ROWS] for value_by_map in values])
+        for map_name in values[0]:
+            metric = np.array([value_by_map[map_name] for value_by_map in values])
             lead = MEASURES[measure] * (exact - metric)
             for key, numbers in ((measure, metric), (f"{measure}_behind", lead)):
-                rows[name][key] = float(numbers.mean())
-                rows[name] |= mean_interval(key, numbers, np.array(images))
+                rows[map_name][key] = float(numbers.mean())
+                rows[map_name] |= mean_interval(key, numbers, np.array(images))
     return dict(rows)
 
 
 def print_maps(rows: Rows, path: Path | None = None) -> None:
-    """Prints the metrics of `measure_maps` and the differences from the exact rows.
+    """Prints the metrics of `measure_maps` and the lead of the exact rows.
 
-    With a path, also writes the metrics as CSV, one line for each map.
+    If a path is given, also writes all of these as CSV, with a line for each map.
     """
     for title, suffix in (("map", ""), ("behind the exact rows", "_behind")):
         table = []
@@ -201,17 +201,17 @@ def print_maps(rows: Rows, path: Path | None = None) -> None:
 
 
 class _Question(NamedTuple):
-    """A text and the cells that show the named objects."""
+    """A text and the cells of an image that show the named objects."""
 
-    kind: str
+    kind: str  # "sentence", "word" or "name", see the module's docstring
     image: int  # row of the image
     text: Tensor  # (D,)
     cells: np.ndarray  # (cells,) bool
     has_areas: bool = False  # whether deletion and insertion are measured
 
 
-def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
-    """Yields evenly spaced captions that mention an object, and the names of these objects."""
+def _make_questions(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
+    """Yields questions of all kinds about evenly spaced captions that mention a visible object."""
     covered = mentioned_cells(runtime, data)
     if covered is None or not covered.any():
         scenes = "rendered scenes (a pack's own, or --data with those of python -m polyview scenes)"
@@ -222,36 +222,36 @@ def _ask(runtime: Runtime, data: Split, name: str) -> Iterator[_Question]:
     mentions: dict[int, list[Mention]] = {row: [] for row in rows.tolist()}
     for mention in evidence.find_mentions(runtime, data):
         mentions.get(mention.text, []).append(mention)
-    names = sorted({mention.name for named in mentions.values() for mention in named})
-    by_name = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
-    for row, named in mentions.items():
+    names = sorted({mention.name for entries in mentions.values() for mention in entries})
+    embeddings = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
+    for row, entries in mentions.items():
         image = int(data.image_of[row])
-        tokens = runtime.text_features([data.captions[row]], name)[0][0]  # (M, D)
+        tokens = runtime.text_features([data.captions[row]], name)[0][0]  # (M, D) contributions
         yield _Question("sentence", image, tokens.sum(dim=0), covered[row] > 0, row in area_rows)
-        for mention in named:
+        for mention in entries:
             yield _Question("word", image, tokens[mention.tokens].sum(dim=0), mention.cells)
-            yield _Question("name", image, by_name[mention.name], mention.cells)
+            yield _Question("name", image, embeddings[mention.name], mention.cells)
 
 
 @torch.no_grad()
 def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
-    """Returns cosines (K,) of a text (D,) and an image with only the `present` patches (K, N)."""
+    """Returns the cosines (K,) of a text (D,) and an image reduced to `present` patches (K, N)."""
     model = encoder.model
     tokens = model.pre_layrnorm(model.embeddings(pixels)[0])  # (T, h)
     present = nn.functional.pad(present.to(tokens.device), (1, 0), value=True)  # with [CLS]
     counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
-    for count in counts.unique():  # sets of one size need no padding
-        same = counts == count
-        indices = present[same].nonzero()[:, 1].unflatten(0, (-1, int(count)))
+    for count in counts.unique():  # sets of equal size form a batch without padding
+        sets = counts == count
+        indices = present[sets].nonzero()[:, 1].unflatten(0, (-1, int(count)))
         hidden = model.encoder(inputs_embeds=tokens[indices]).last_hidden_state
-        scores[same] = _cosine(encoder, hidden[:, 0], text[None])
+        scores[sets] = _cosine(encoder, hidden[:, 0], text[None])
     return scores
 
 
 def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) -> CLIPImageEncoder:
     """Loads the pack's image encoder in torch, with an attention that returns its weights."""
-    has_recipe = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()
-    origin = runtime.info.folder if has_recipe else runtime.info.methods[name].config["backbone"]
+    is_trained = (runtime.info.folder / f"{CLIP_LOGS}/config.toml").is_file()  # by loop/clip.py
+    origin = runtime.info.folder if is_trained else runtime.info.methods[name].config["backbone"]
     source = (source or str(origin)).partition("#")[0]
     if describe_image_source(source)["arch"] != "clip_vision":
         reason = f"--maps explains CLIP, and {source} holds another image encoder"
@@ -259,7 +259,7 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
     projected = f"{source}#projected"
     encoder, preprocess, _ = load_image_source(projected, runtime.device, rounded=False)
     assert isinstance(encoder, CLIPImageEncoder)
-    if preprocess == runtime.preprocess:
+    if preprocess == runtime.preprocess:  # then compare the embeddings of an image
         pixels = preprocess([data.images[0]])
         rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)
         with torch.no_grad():

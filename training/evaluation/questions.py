@@ -27,7 +27,7 @@ from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
 from polyview.training.scenes.captions import with_article
 
-_PAIR_COUNT, _RANDOM_COUNT = 600, 300  # pairs, and questions of each random kind
+_PAIR_COUNT, _RANDOM_COUNT = 600, 300  # pairs; questions of each kind with random words
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _MIN_IMAGES, _RARITY = 3, 7  # a thing is a caption word of at least 3 images and at most 1 in 7
 
@@ -40,7 +40,7 @@ class Questions(NamedTuple):
     relevant: np.ndarray  # (N, Q) bool, whether an image satisfies a question
     is_complete: np.ndarray  # (Q,) bool, False if only one relevant image is known
     word_counts: np.ndarray  # (Q,) number of words
-    unknown_shares: np.ndarray  # (Q,) share of words that are not in the pack's vocabulary, in 0..1
+    unknown_shares: np.ndarray  # (Q,) `unknown_share` of the words, in 0..1
 
     def select(self, rows: np.ndarray | slice, columns: np.ndarray) -> Questions:
         """Selects questions (columns) and images (rows)."""
@@ -49,11 +49,11 @@ class Questions(NamedTuple):
 
 
 def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
-    """Draws questions of all kinds about a split; "random" uses the pack's vocabulary."""
+    """Makes questions of all kinds about a split; "random" uses the pack's vocabulary."""
     random = np.random.default_rng(seed)
     truth = list(data.relevant()) if data.relevant is not None else list(data.image_of[:, None])
     questions = list(zip(data.captions, ["caption"] * len(truth), truth, strict=True))
-    no_images, rows_by_name = np.array([], np.int64), _things(data)
+    no_images, rows_by_name = np.array([], np.int64), _images_by_thing(data)
     names = sorted(rows_by_name)
     questions += [(_name_phrase(name, random), "thing", rows_by_name[name]) for name in names]
     for _ in range(_PAIR_COUNT):
@@ -64,46 +64,46 @@ def make_questions(data: Split, runtime: Runtime, seed: int) -> Questions:
     for _ in range(_RANDOM_COUNT):
         row = int(random.integers(len(truth)))
         words = data.captions[row].split()
-        words.insert(int(random.integers(len(words) + 1)), _nonsense(random))
+        words.insert(int(random.integers(len(words) + 1)), _gibberish(random))
         questions.append((" ".join(words), "inserted", truth[row]))
-        letters = " ".join(_nonsense(random) for _ in range(random.integers(1, 4)))
-        questions.append((letters, "gibberish", no_images))
+        gibberish = " ".join(_gibberish(random) for _ in range(random.integers(1, 4)))
+        questions.append((gibberish, "gibberish", no_images))
         phrase = _name_phrase(str(random.choice(names)), random)
-        questions.append((f"{with_article(_nonsense(random))} and {phrase}", "unknown", no_images))
+        questions.append((f"{with_article(_gibberish(random))} and {phrase}", "unknown", no_images))
         drawn_words = random.choice(vocabulary, random.integers(3, 8)).tolist()
         questions.append((" ".join(drawn_words), "random", no_images))
     texts, kinds, rows = zip(*questions, strict=True)
     relevant = np.zeros((int(data.image_of.max()) + 1, len(questions)), np.bool_)
     for column, images in enumerate(rows):
         relevant[images, column] = True
-    complete = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
+    is_complete = (data.relevant is not None) | ~np.isin(kinds, ["caption", "inserted"])
     tokens = [runtime.reader.read(text) for text in texts]
     counts = np.array([len(text.words) for text in tokens])
     unknown = np.array([unknown_share(text.words, text.unknown) for text in tokens])
-    return Questions(np.array(texts), np.array(kinds), relevant, complete, counts, unknown)
+    return Questions(np.array(texts), np.array(kinds), relevant, is_complete, counts, unknown)
 
 
-def _things(data: Split) -> dict[str, np.ndarray]:
-    """Returns the rows of the images that show each thing of a split."""
+def _images_by_thing(data: Split) -> dict[str, np.ndarray]:
+    """Maps each thing of a split to the sorted rows of the images that show it."""
     images: dict[str, set[int]] = defaultdict(set)
     if data.objects and data.objects.names:
         for row, objects in enumerate(data.objects.names):
-            for name in chain.from_iterable(objects):
+            for name in chain.from_iterable(objects):  # all names of each object
                 images[name].add(row)
     else:
         for row, caption in zip(data.image_of.tolist(), data.captions, strict=True):
             for word in filter(str.isalpha, caption.lower().split()):
                 images[word].add(row)
-        limit = (int(data.image_of.max()) + 1) // _RARITY  # excludes "a", "in", "man"
+        limit = (int(data.image_of.max()) + 1) // _RARITY  # excludes words such as "a" and "man"
         images = {word: rows for word, rows in images.items() if _MIN_IMAGES <= len(rows) <= limit}
     return {name: np.array(sorted(rows)) for name, rows in images.items()}
 
 
 def _name_phrase(name: str, random: np.random.Generator) -> str:
-    """Returns a name, half of the time with an article."""
+    """Returns the name, in half of the calls with an article."""
     return with_article(name) if random.random() < 0.5 else name
 
 
-def _nonsense(random: np.random.Generator) -> str:
+def _gibberish(random: np.random.Generator) -> str:
     """Returns a word of four to nine random letters."""
     return "".join(random.choice(_LETTERS, random.integers(4, 10)))

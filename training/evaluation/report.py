@@ -14,7 +14,7 @@ from polyview.training.data.image_files import ImageFiles
 from polyview.training.data.split import Split
 from polyview.training.evaluation.metrics import difference_of_hits, retrieval_ranks
 
-DEPTH = 100  # items per query in a TREC run
+DEPTH = 100  # maximum number of items listed for a query in a TREC run
 
 COLUMNS = {
     "i2t_r1": "i2t R@1", "i2t_r5": "R@5", "i2t_r10": "R@10",
@@ -27,18 +27,19 @@ COLUMNS = {
 }  # fmt: skip
 
 Rows = Mapping[str, Mapping[str, float]]  # method -> metric -> value
+Table = Sequence[Sequence[str]]  # rows of cells
 
 
-def print_rows(titles: Sequence[str], table: Sequence[Sequence[str]], label_count: int = 1) -> None:
+def print_rows(titles: Sequence[str], table: Table, label_count: int = 1) -> None:
     """Prints a Markdown table; the first `label_count` columns are text, the others numbers."""
     print(*to_markdown([titles, *table], label_count), sep="\n")
 
 
-def to_markdown(lines: Sequence[Sequence[str]], label_count: int = 1, notes: int = 0) -> list[str]:
-    """Returns a Markdown table; the first `label_count` and last `notes` columns are text."""
-    head, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
-    numbers = len(lines[0]) - label_count - notes
-    return [head, "|" + "---|" * label_count + "---:|" * numbers + "---|" * notes, *rows]
+def to_markdown(table: Table, label_count: int = 1, note_count: int = 0) -> list[str]:
+    """Returns lines of Markdown; the first `label_count` and last `note_count` columns are text."""
+    head, *rows = (f"| {' | '.join(cells)} |" for cells in table)
+    number_count = len(table[0]) - label_count - note_count
+    return [head, "|" + "---|" * label_count + "---:|" * number_count + "---|" * note_count, *rows]
 
 
 def write_into_page(page: Path, name: str, lines: Sequence[str]) -> None:
@@ -65,7 +66,7 @@ def format_value(key: str, value: float) -> str:
 
 
 def format_difference(first: np.ndarray, second: np.ndarray) -> str:
-    """Formats the rsum difference of the hits (S, 4, N_img) of two methods with its interval.
+    """Formats the rsum difference of two methods from `image_hits` (S, 4, N_img) of S runs each.
 
     Adds "ahead" or "behind" if the interval over seeds and images excludes 0.
     """
@@ -75,9 +76,9 @@ def format_difference(first: np.ndarray, second: np.ndarray) -> str:
 
 
 def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, strict: bool = True) -> None:
-    """Prints a row per method; `strict` omits metrics that a method lacks."""
-    present = all if strict else any
-    keys = [key for key in columns if present(key in row for row in rows.values())]
+    """Prints a row for each method; `strict` leaves out metrics that some methods lack."""
+    condition = all if strict else any
+    keys = [key for key in columns if condition(key in row for row in rows.values())]
     table = [
         [name, *(format_value(key, row[key]) if key in row else "" for key in keys)]
         for name, row in rows.items()
@@ -88,10 +89,11 @@ def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, strict: bo
 def print_mistakes(
     a: str, b: str, matrices: Mapping[str, np.ndarray], data: Split, k: int, path: Path | None
 ) -> dict[str, Any]:
-    """Compares for which captions two methods find the image within rank k.
+    """Counts captions for which one, both or neither of two methods find an image within rank k.
 
-    With a path, writes all captions to a CSV file. `matrices` holds the scores (N_img, N_txt) of
-    each method. Returns `mistakes.summarize`, `kinds` by `count_by_kind`, and `a`, `b` and `k`.
+    `matrices` holds the scores (N_img, N_txt) of each method. Prints the results, and writes all
+    captions to a CSV file if a path is given. Returns the values of `mistakes.summarize`; `kinds`,
+    from `mistakes.count_by_kind`; and `a`, `b` and `k`.
     """
     relevant = data.relevant() if data.relevant else np.empty((len(data.captions), 0), int)
     right = [(image, *rows) for image, rows in zip(data.image_of.tolist(), relevant, strict=True)]
@@ -99,8 +101,8 @@ def print_mistakes(
     ranks = mistakes.rank_captions(
         captions, matrices, data.image_count, lambda name, part: matrices[name].T[part]
     )
-    *_, last = ranks.values()
-    outcomes = mistakes.compare(captions, ranks[a][:2], ranks[b][:2], last[2], k)
+    *_, (_, _, suspects) = ranks.values()  # images that all methods rank above the labelled image
+    outcomes = mistakes.compare(captions, ranks[a][:2], ranks[b][:2], suspects, k)
     summary = {**mistakes.summarize(outcomes), "kinds": mistakes.count_by_kind(outcomes)}
     table = [{"kind": "all", "captions": len(captions), **summary["counts"]}, *summary["kinds"]]
     titles = ["captions", "number", f"only {a}", f"only {b}", "both", "neither"]
@@ -121,9 +123,10 @@ def print_mistakes(
 def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
     """Writes the score matrices of all methods, and the ranks of each query's best relevant item.
 
-    The NumPy archive (".npz") holds for each method `NAME` (N_img, N_txt) float32, `NAME:i2t_ranks`
-    (N_img,) and `NAME:t2i_ranks` (N_txt,), counted from 0. It also holds `captions` (N_txt,),
-    `image_of` (N_txt,), the row of each caption's image, and `files` (N_img,), names of images.
+    The NumPy archive (".npz") holds the scores of each method, `NAME` (N_img, N_txt) float32, and
+    its ranks counted from 0, `NAME:i2t_ranks` (N_img,) and `NAME:t2i_ranks` (N_txt,). It also holds
+    `captions` (N_txt,) and the row of each caption's image, `image_of` (N_txt,). If the images are
+    files, `files` (N_img,) holds their names. Raises ValueError for a path with another suffix.
     """
     if path.suffix != ".npz":
         raise ValueError(f"--scores writes a NumPy archive, whose name ends in .npz, not {path}")
@@ -140,10 +143,10 @@ def write_scores(path: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> None:
     """Writes runs and relevance judgements of scores (N_img, N_txt) for `trec_eval` and `ranx`.
 
-    `NAME.t2i.trec` and `NAME.i2t.trec` hold the best `DEPTH` items of each query of a method, one
-    per line `qid Q0 docid rank score tag`, ranked from 1. `t2i.qrels` and `i2t.qrels` hold the
-    relevant items, `qid 0 docid 1`: all of them if known, otherwise the captions of each image.
-    Images are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
+    `NAME.t2i.trec` and `NAME.i2t.trec` hold a method's best `DEPTH` items for each query. Each line
+    `qid Q0 docid rank score tag` is an item; ranks start at 1. `t2i.qrels` and `i2t.qrels` hold the
+    relevant items as `qid 0 docid 1`; only the labelled pairs of image and caption if not all are
+    known. Images are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
     """
     relevant = data.image_of[:, None] if data.relevant is None else data.relevant()
     truth = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
@@ -152,7 +155,7 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
         for name, matrix in scores.items():
             tag = name.replace("/", "_").replace(" ", "_")
             table = matrix if direction == "i2t" else matrix.T  # (Q, G)
-            query, item = direction[0], direction[2]
+            query, item = direction[0], direction[2]  # the prefixes of names, "t" or "i"
             lines = []
             for number, row in enumerate(table):
                 best = np.argsort(-row, kind="stable")[:DEPTH].tolist()
@@ -164,10 +167,10 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:
     """Reads a text-to-image run in the format of `write_trec`.
 
-    Captions are named `t0` or `0`, ... by their rows; images `i0` or `0`, ..., or by their file
-    name, with or without suffix. Higher scores rank first, equal scores by the rank column. Returns
-    scores (N_img, N_txt) float32 with the same ranking, -inf for images that are not listed. Raises
-    ValueError for an invalid line or an unknown item, and if all lists are shorter than k.
+    The caption in row 3 is named `t3` or `3`, the image in row 3 `i3`, `3`, or by its file name
+    with or without suffix. Higher scores rank first; the rank column decides ties. Returns scores
+    (N_img, N_txt) float32 with the same ranking, and -inf for images that are not listed. Raises
+    ValueError for an invalid line or an unknown item, and if every caption has fewer than k images.
     """
     images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}
     if isinstance(data.images, ImageFiles):
@@ -179,19 +182,18 @@ def read_run(path: Path, data: Split, k: int) -> np.ndarray:
             query, _, image, rank, score, *_ = line.split()
             lists[query.removeprefix("t")].append((-float(score), int(rank), images[image]))
         except (ValueError, KeyError) as error:
-            items = "captions t0, ... and images i0, ... by their rows, or files' names"
-            layout = f"lines are `qid Q0 docid rank score tag`, with {items}"
+            layout = "write lines `qid Q0 docid rank score tag`, such as `t0 Q0 i12 1 0.83 name`"
             raise ValueError(f"{path}, line {number}: {error}; {layout}") from error
     if max(map(len, lists.values())) < min(k, data.image_count):
         raise ValueError(f"{path} lists fewer than {k} images per caption; choose a smaller --k")
     scores = np.full((data.image_count, len(lists)), -np.inf, np.float32)
-    for q, each in enumerate(lists.values()):
-        scores[[row for *_, row in sorted(each)], q] = -np.arange(len(each))
+    for text, ranked in enumerate(map(sorted, lists.values())):
+        scores[[image for *_, image in ranked], text] = -np.arange(len(ranked))
     return scores
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a CSV file atomically; rows may lack columns."""
+    """Writes a CSV file atomically; a column that a row lacks is left empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")

@@ -17,10 +17,10 @@ IMAGE_BATCH_SIZE = 32
 CAPTION_BATCH_SIZE = 256
 
 
-def halve(data: Split, index: int) -> Split:
-    """Selects random half 0 or 1 of a split of photographs; raises ValueError for others."""
+def draw_half(data: Split, index: int) -> Split:
+    """Draws random half 0 or 1 of a split; raises ValueError if its images are no photographs."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
-        raise ValueError(f"--halves divides photographs; measure {data.folder} on another split")
+        raise ValueError(f"--halves needs photographs, and {data.folder} has none; leave it out")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])
     return data.select_photographs(rows)
 
@@ -32,17 +32,17 @@ def limit_frames(runtime: Runtime, data: Split) -> Split:
     """
     if not isinstance(data.features, Clips):
         return data
-    frames = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
-    if len(frames) > 1:
-        reason = f"the methods of {runtime.info.name} read {sorted(frames)} frames of a clip"
+    counts = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
+    if len(counts) > 1:
+        reason = f"the methods of {runtime.info.name} read {sorted(counts)} frames of a clip"
         raise ValueError(f"{reason}; measure separate packs, or the runs")
-    return data.with_frames(frames.pop())
+    return data.with_frames(counts.pop())
 
 
 def features_by_method(
     runtime: Runtime, data: Split, methods: Iterable[str]
 ) -> dict[str, Tensor | np.ndarray]:
-    """Returns `image_features` of several methods, computed once for each encoder."""
+    """Returns `image_features` of several methods; each encoder runs only once."""
     file_of = {name: runtime.image_encoder_of(name) for name in methods}
     method_of = {file: name for name, file in file_of.items()}
     by_file = {file: image_features(runtime, data, name) for file, name in method_of.items()}
@@ -59,22 +59,21 @@ def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.nd
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
             requirement = f"precomputed features of width {dim}"
-            advice = "name a folder of features (training/data/precomputed.py)"
+            advice = "choose a folder of features (training/data/precomputed.py)"
             raise ValueError(f"{source} holds images, but the pack reads {requirement}; {advice}")
         if (width := data.features.shape[2]) != dim:
-            widths = f"features of width {width}, but the pack reads width {dim}"
-            advice = "name a folder of the features that it was trained on"
-            raise ValueError(f"{source} holds {widths}; {advice}")
+            reason = f"{source} holds features of width {width}, but the pack reads width {dim}"
+            raise ValueError(f"{reason}; choose a folder of the features that it was trained on")
         return data.features[:]
     total = len(data.images)
     if not total:
         reason = f"{source} holds precomputed features, but the pack reads images"
-        raise ValueError(f"{reason}; name a folder of images")
+        raise ValueError(f"{reason}; choose a folder of images")
     batches = []
     for start in tqdm(range(0, total, IMAGE_BATCH_SIZE), desc="images", mininterval=1):
         rows = range(start, min(start + IMAGE_BATCH_SIZE, total))
         batches.append(runtime.image_features([data.images[row] for row in rows], method))
-    features = torch.cat(batches)  # (images, n, d)
+    features = torch.cat(batches)  # (images or frames, cells, d)
     return features.reshape(data.image_count, -1, features.shape[2])
 
 
@@ -88,7 +87,7 @@ def split_views(
 ) -> tuple[Views, Views]:
     """Computes the views of all images and captions with the pack's ONNX encoders and torch heads.
 
-    `features` are `image_features` of the same data; `attention` requests maps (N_img, V, N).
+    `features` are `image_features` of the same data. `attention` adds maps (N_img, V, N).
     """
     mask = torch.from_numpy(data.mask(slice(None), features.shape[1]))
     images = runtime.image_views(features, method, attention, mask)
@@ -96,7 +95,7 @@ def split_views(
 
 
 def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
-    """Encodes texts into a method's views (N_txt, W, D), in batches."""
+    """Encodes N_txt texts in batches; returns a method's views, W of each text."""
     starts = range(0, len(texts), CAPTION_BATCH_SIZE)
     batches = [runtime.text_views(texts[i : i + CAPTION_BATCH_SIZE], method) for i in starts]
     return Views(torch.cat([batch.embeddings for batch in batches]))
@@ -104,14 +103,14 @@ def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
 
 @torch.inference_mode()
 def score_matrix(method: Method, images: Views, texts: Views) -> np.ndarray:
-    """Computes all scores (N_img, N_txt) float32, 512 images at a time."""
+    """Computes the scores (N_img, N_txt) float32 of all pairs, 512 images at a time."""
     starts = range(0, len(images), 512)
     blocks = [method.score(images[i : i + 512], texts).float().cpu() for i in starts]
     return torch.cat(blocks).numpy()
 
 
 def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Averages the scores (N_img, N_txt) of methods joined by `+`.
+    """Averages the scores (N_img, N_txt) of the methods in `name`, which are joined by `+`.
 
     >>> ensemble_scores({"a": np.array([[1.0, 0.0]]), "b": np.array([[0.5, 0.5]])}, "a+b").tolist()
     [[0.75, 0.25]]
@@ -120,17 +119,17 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def ensemble_members(names: Iterable[str], known: Iterable[str], kind: str) -> list[str]:
-    """Returns the methods or runs in names and ensembles (`a+b`), each once.
+    """Returns the distinct methods or runs that `names` and the ensembles in it (`a+b`) name.
 
-    `kind`, "method" or "run", is used in messages. Raises ValueError if a name is unknown, or an
-    ensemble repeats a name.
+    `kind`, "method" or "run", is the word for them in messages. Raises ValueError if a name is not
+    among the `known`, or an ensemble repeats a name.
     """
-    known, singles = list(known), list[str]()
+    known, distinct_members = list(known), list[str]()
     for name in names:
         members = name.split("+")
         if len(set(members)) < len(members):
             raise ValueError(f'the ensemble "{name}" names a {kind} twice; name each once')
-        singles += [single for single in members if single not in singles]
-    if unknown := [single for single in singles if single not in known]:
+        distinct_members += [member for member in members if member not in distinct_members]
+    if unknown := [member for member in distinct_members if member not in known]:
         raise ValueError(unknown_name_message(kind, unknown[0], known))
-    return singles
+    return distinct_members

@@ -37,9 +37,9 @@ def own_scores(
     image_of: np.ndarray,
     batch_size: int = 16,
 ) -> np.ndarray:
-    """Returns the score (..., N_txt) of each text with its own image, `images[image_of[t]]`.
+    """Returns the score (N_txt,) or (V, N_txt) of each text with its image, `images[image_of[t]]`.
 
-    `score` is `Method.score` or `Method.view_scores`; a batch has `batch_size` images.
+    `score` is `Method.score` or `Method.view_scores`, called with `batch_size` images at a time.
     """
     scores, text_rows = [], []
     for start in range(0, len(images), batch_size):
@@ -47,7 +47,7 @@ def own_scores(
         rows = np.flatnonzero((image_of >= start) & (image_of < end))
         if len(rows):
             block = score(images[start:end], texts[torch.from_numpy(rows)])
-            pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # (..., R)
+            pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # (..., rows)
             scores.append(pair_scores.float().cpu().numpy())
             text_rows.append(rows)
     table: np.ndarray = np.concatenate(scores, axis=-1)[..., np.concatenate(text_rows).argsort()]
@@ -61,9 +61,9 @@ def view_statistics(
 
     A view wins a text if it scores highest among the views of the text's own image; the first view
     wins ties. `image_of` (N_txt,) has the row of each text's image. Returns `wins_1` to `wins_V`,
-    the share of texts in percent; `wins_entropy`, the entropy of these shares in bits (0: one view
-    wins all; log2 V: all win equally often); and, if V > 1, `view_cosine`, the mean cosine between
-    two views of the same image.
+    the shares of texts in percent; `wins_entropy`, the entropy of these shares in bits, from 0 (one
+    view wins all) to log2 V (all win equally often); and, if V > 1, `view_cosine`, the mean cosine
+    between two views of the same image.
     """
     count = images.embeddings.shape[1]
     winners = own_scores(method.view_scores, images, texts, image_of).argmax(axis=0)
@@ -102,9 +102,9 @@ def _mean_pairwise_cosine(embeddings: Tensor) -> float:
 
 
 def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Returns the share (N, 256) of each cell's pixels with each value; cells in row-major order.
+    """Returns the share of each cell's pixels that have each value, (N, 256); cells are row-major.
 
-    The mask (H, W) uint8 must be at least as large as the grid (rows, columns).
+    The mask (H, W) uint8 must be at least as large as the grid (rows, columns) of N cells.
 
     >>> value_shares(np.array([[0, 2], [0, 0]], np.uint8), (1, 2))[:, [0, 2]].tolist()
     [[1.0, 0.0], [0.5, 0.5]]
@@ -118,7 +118,7 @@ def value_shares(mask: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 
 def object_shares(runtime: Runtime, objects: VisibleObjects) -> Iterator[np.ndarray]:
-    """Yields `value_shares` (N, 256) of each image, cropped as the pack's preprocessing crops."""
+    """Yields `value_shares` (N, 256) of each mask, cropped like the image by preprocessing."""
     for mask in objects.masks:
         height, width = mask.shape
         x0, y0, x1, y1 = runtime.preprocess.visible_box(width, height)
@@ -127,7 +127,7 @@ def object_shares(runtime: Runtime, objects: VisibleObjects) -> Iterator[np.ndar
 
 
 def mentioned_cells(runtime: Runtime, data: Split) -> np.ndarray | None:
-    """Returns the share (N_txt, N) of each cell that mentioned objects cover; None if unknown."""
+    """Returns the share (N_txt, N) of each cell that a caption's objects cover; None if unknown."""
     if data.objects is None:
         return None
     covered = np.zeros((len(data.captions), runtime.grid[0] * runtime.grid[1]))
@@ -148,21 +148,21 @@ def faithfulness(
     Returns in percent `pointing_1` to `pointing_V`, `pointing` of the winning views and
     `pointing_chance`; the same for `mass`. Raises ValueError if no mentioned object is visible.
     """
-    rows = np.flatnonzero(covered.any(axis=1))
+    rows = np.flatnonzero(covered.any(axis=1))  # T captions
     if not len(rows):
         raise ValueError("no caption mentions a visible object; leave --views out")
     covered, image_of, winners = covered[rows], image_of[rows], winners[rows]
     peaks = attention == attention.max(axis=2, keepdims=True)  # (N_img, V, N)
     values: dict[str, float] = {}
     tables = (("pointing", peaks, covered > 0), ("mass", attention.clip(min=0), covered))
-    for name, maps, target in tables:
+    for key, maps, target in tables:
         totals = maps.sum(axis=2, keepdims=True)
         weights = np.divide(maps, totals, out=np.zeros(maps.shape), where=totals > 0)
         text_weights = weights[image_of]  # (T, V, N); 0 for maps that are 0
         results = np.einsum("tvn,tn->tv", text_weights, target.astype(float))  # (T, V)
-        values |= {f"{name}_{v + 1}": 100 * float(x) for v, x in enumerate(results.mean(axis=0))}
-        values[name] = 100 * float(results[np.arange(len(winners)), winners].mean())
-        values[f"{name}_chance"] = 100 * float(target.mean())
+        values |= {f"{key}_{v + 1}": 100 * float(x) for v, x in enumerate(results.mean(axis=0))}
+        values[key] = 100 * float(results[np.arange(len(winners)), winners].mean())
+        values[f"{key}_chance"] = 100 * float(target.mean())
     return values
 
 
@@ -181,8 +181,8 @@ def view_metrics(
         maps = runtime.to_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
         values |= faithfulness(maps, covered, data.image_of, winners)
     if head.views_are_elements:
-        of_one_view = re.compile(r"(wins|pointing|mass)_\d+")
-        return {key: value for key, value in values.items() if not of_one_view.fullmatch(key)}
+        pattern = re.compile(r"(wins|pointing|mass)_\d+")
+        return {key: value for key, value in values.items() if not pattern.fullmatch(key)}
     return values
 
 
@@ -197,13 +197,13 @@ def print_views(rows: Rows) -> None:
         for title, suffix in lines:
             keys = [f"{key}{suffix}" for key in ("wins", "pointing", "mass")]
             table.append([title, *(f"{row[key]:.1f}" if key in row else "" for key in keys)])
-        bits = f"{row['wins_entropy']:.2f}{f' of {math.log2(count):.2f}' if count else ''} bits"
-        summaries.append(f"{name}: entropy of the wins {bits}")
+        maximum = f" of at most {math.log2(count):.2f}" if count else ""
+        summaries.append(f"{name}: entropy of the wins {row['wins_entropy']:.2f}{maximum} bits")
         if "view_cosine" in row:
             summaries[-1] += f", mean cosine between two views of an image {row['view_cosine']:.3f}"
         if "pointing" not in row:
-            needed = "it needs a mask for every image and attention maps."
-            summaries.append(f"{name}: faithfulness was not measured; {needed}")
+            requirement = "it needs attention maps and a mask for every image"
+            summaries.append(f"{name}: faithfulness was not measured; {requirement}")
     titles = ["view", "wins", "points at a mentioned object", "attention on mentioned objects"]
     print()
     print_rows(titles, table)

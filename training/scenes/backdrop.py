@@ -1,7 +1,7 @@
-"""Paints the backgrounds of the scenes, sky and rooms, and the weather.
+"""Paints the skies, rooms and weather of scenes. All colours are RGB in 0..255.
 
-All colours are RGB in 0..255. `paint_backdrop` paints everything behind the objects,
-`paint_weather` the rain or snow in front of them.
+`paint_backdrop` paints everything behind the objects; `paint_weather` paints the rain or snow in
+front of them.
 """
 
 import tomllib
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from polyview.training.scenes.grounds import GLOW, GROUND_PAINTERS, Rgb, floor, jitter, shade
+from polyview.training.scenes.grounds import GLOW, GROUND_PAINTERS, Rgb, jitter, paint_area, shade
 from polyview.training.scenes.layout import Layout
 from polyview.training.scenes.world import SIZE
 
@@ -20,54 +20,56 @@ Array = NDArray[np.float32]
 _LIGHT: dict[str, Any] = tomllib.loads(Path(__file__).with_name("light.toml").read_text("utf-8"))
 
 
-def _color(time: str, name: str) -> Array:
+def _light_values(time: str, name: str) -> Array:
+    """Returns an entry of `light.toml`: RGB values or factors (3,), or two colours (2, 3)."""
     return np.array(_LIGHT[time][name], dtype=np.float32)
 
 
 def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
     """Returns the light factor of objects (3,), fog colour (3,) and fog opacity, 0 to 1."""
     time = layout.time or "day"
-    light = _color(time, "objects") * (0.93 if layout.weather in {"rain", "snow"} else 1)
+    light = _light_values(time, "objects") * (0.93 if layout.weather in {"rain", "snow"} else 1)
     opacity = (0.14 if time == "night" else 0.22) if layout.weather == "fog" else 0.0
-    return light, _color(time, "fog"), opacity
+    return light, _light_values(time, "fog"), opacity
 
 
 def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
     """Paints everything behind the objects, an RGB image of SIZE x SIZE."""
     weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
     is_indoors = layout.setting in _ROOM_PAINTERS
-    light = _color(time, "room" if is_indoors else "ground")
+    light = _light_values(time, "room" if is_indoors else "ground")
     if is_indoors:
-        sky = _sky(time, "clear", SIZE // 2, rng)  # seen through the window
+        sky = _paint_sky(time, "clear", SIZE // 2, rng)  # seen through the window
         surface = _ROOM_PAINTERS[layout.setting](horizon, rng, sky)
     else:
         surface = GROUND_PAINTERS[layout.setting](horizon, rng, time)
-        sky = _sky(time, weather, horizon, rng)
+        sky = _paint_sky(time, weather, horizon, rng)
         if weather in {"rain", "snow"} and time == "day":
             light = light * np.float32(0.84)
     pixels = np.asarray(surface)
     colors, alpha = pixels[..., :3], pixels[..., 3:]
-    scene = np.where(alpha == GLOW, colors, colors * light)
+    scene = np.where(alpha == GLOW, colors, colors * light)  # windows keep their colours
     scene = np.where(alpha > 0, scene, np.asarray(sky))
     if weather == "fog":
-        scene = _add_fog(scene, _color(time, "fog"), horizon, rng)
+        scene = _add_fog(scene, _light_values(time, "fog"), horizon, rng)
     return Image.fromarray(scene.clip(0, 255).astype(np.uint8))
 
 
-def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Image.Image:
+def _paint_sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Image.Image:
+    """Paints the sky and its clouds down to just below the horizon."""
     rows = min(SIZE, horizon + 12)
     ramp = (np.arange(rows, dtype=np.float32) / max(horizon, 60)).clip(0, 1) ** 1.2
-    colors = _color(time, "clear" if weather == "clear" else "overcast")  # top and horizon
+    colors = _light_values(time, "clear" if weather == "clear" else "overcast")  # top and horizon
     colors = colors + rng.normal(0, 7, 3).astype(np.float32)
     canvas = (colors[0] + ramp[:, None] * (colors[1] - colors[0]))[:, None, :]
     cloudiness = rng.uniform(0.0, 0.5) if weather == "clear" else rng.uniform(0.5, 0.9)
     if time == "night" and weather == "clear":
         cloudiness *= 0.3
-    puff = _LIGHT[time]["clouds"] * (0.62 if weather in {"rain", "snow"} else 1)
-    mass = _clouds(rng)[:rows, :, None]
-    cover = ((mass - np.float32(0.92 - 0.5 * cloudiness)) * 3.2).clip(0, 0.8)
-    tone = _color(time, "tint") * np.float32(puff)
-    canvas = canvas + cover * (tone - canvas)
+    brightness = _LIGHT[time]["clouds"] * (0.62 if weather in {"rain", "snow"} else 1)
+    noise = _cloud_noise(rng)[:rows, :, None]
+    opacity = ((noise - np.float32(0.92 - 0.5 * cloudiness)) * 3.2).clip(0, 0.8)
+    cloud_color = _light_values(time, "tint") * np.float32(brightness)
+    canvas = canvas + opacity * (cloud_color - canvas)
     image = Image.new("RGB", (SIZE, SIZE))
     image.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))
     if weather == "clear":
@@ -75,7 +77,7 @@ def _sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Ima
     return image
 
 
-def _clouds(rng: np.random.Generator) -> Array:
+def _cloud_noise(rng: np.random.Generator) -> Array:
     """Returns smooth noise (SIZE, SIZE), mostly in 0..1."""
     noise = [Image.fromarray(rng.random(cells).astype(np.float32)) for cells in ((7, 4), (22, 12))]
     coarse, fine = (image.resize((SIZE, SIZE), Image.Resampling.BICUBIC) for image in noise)
@@ -112,14 +114,14 @@ def _draw_lights(image: Image.Image, time: str, horizon: int, rng: np.random.Gen
 
 def _add_fog(scene: Array, color: Array, horizon: int, rng: np.random.Generator) -> Array:
     """Adds fog, which is densest at the horizon."""
-    rows = np.abs(np.arange(SIZE, dtype=np.float32) - horizon) / SIZE
-    share = (0.82 - 0.75 * rows).clip(0.38, 0.82)[:, None, None]
-    wisps = (_clouds(rng)[..., None] - 0.5) * 0.24
-    return np.asarray(scene + (share + wisps).clip(0, 0.95) * (color - scene), dtype=np.float32)
+    distance = np.abs(np.arange(SIZE, dtype=np.float32) - horizon) / SIZE
+    opacity = (0.82 - 0.75 * distance).clip(0.38, 0.82)[:, None, None]
+    wisps = (_cloud_noise(rng)[..., None] - 0.5) * 0.24
+    return np.asarray(scene + (opacity + wisps).clip(0, 0.95) * (color - scene), dtype=np.float32)
 
 
 def paint_weather(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints rain or snow in front of the objects."""
+    """Paints rain or snow over `image` in place; returns the image."""
     draw = ImageDraw.Draw(image, "RGBA")
     if layout.weather == "rain":
         slant = float(rng.uniform(-5, 5))
@@ -133,12 +135,13 @@ def paint_weather(image: Image.Image, layout: Layout, rng: np.random.Generator) 
 
 
 def _window(
-    image: Image.Image, view: Image.Image, box: tuple[int, int, int, int], frame: Rgb
+    image: Image.Image, sky: Image.Image, box: tuple[int, int, int, int], frame: Rgb
 ) -> None:
+    """Paints a window that shows the sky, with a frame of the colour `frame` around `box`."""
     left, top, right, bottom = box
     draw = ImageDraw.Draw(image)
     draw.rectangle((left - 4, top - 4, right + 4, bottom + 4), fill=frame)
-    glass = view.crop((0, 0, right - left, bottom - top)).convert("RGBA")
+    glass = sky.crop((0, 0, right - left, bottom - top)).convert("RGBA")
     glass.putalpha(GLOW)
     image.paste(glass, (left, top))
     middle, level = (left + right) // 2, (top + bottom) // 2
@@ -146,12 +149,12 @@ def _window(
     draw.line((left, level, right, level), fill=frame, width=3)
 
 
-def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Image:
+def _paint_room(horizon: int, rng: np.random.Generator, sky: Image.Image) -> Image.Image:
     papers = [(214, 190, 160), (186, 204, 190), (200, 184, 212), (226, 202, 150), (214, 176, 170)]
     paper = jitter(papers[int(rng.integers(len(papers)))], rng)
     wood = jitter((150, 100, 60), rng)
-    image, draw = floor(0, paper, paper, rng, 2)
-    boards, _ = floor(horizon, wood, shade(wood, 1.1), rng, 5)
+    image, draw = paint_area(0, paper, paper, rng, 2)
+    boards, _ = paint_area(horizon, wood, shade(wood, 1.1), rng, 5)
     image.paste(boards.crop((0, horizon, SIZE, SIZE)), (0, horizon))
     gap = int(rng.integers(14, 26))
     for x in range(int(rng.integers(gap)), SIZE, gap):
@@ -166,20 +169,20 @@ def _room(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Im
     for reach, height, color in ((76, 22, shade(rug, 1.4)), (68, 18, rug)):
         draw.ellipse((center - reach, level - height, center + reach, level + height), fill=color)
     left, width = int(rng.integers(14, 120)), int(rng.integers(62, 86))
-    _window(image, view, (left, 12, left + width, 12 + int(rng.integers(54, 70))), (246, 242, 232))
+    _window(image, sky, (left, 12, left + width, 12 + int(rng.integers(54, 70))), (246, 242, 232))
     return image
 
 
-def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image.Image:
+def _paint_kitchen(horizon: int, rng: np.random.Generator, sky: Image.Image) -> Image.Image:
     tints = [(222, 236, 238), (236, 232, 214), (208, 230, 216), (206, 220, 240)]
     tile = jitter(tints[int(rng.integers(len(tints)))], rng, 5)
-    image, draw = floor(0, tile, tile, rng, 2)
+    image, draw = paint_area(0, tile, tile, rng, 2)
     for x in range(int(rng.integers(13)), SIZE, 13):
         draw.line((x, 0, x, horizon), fill=shade(tile, 0.84))
     for y in range(0, horizon, 13):
         draw.line((0, y, SIZE, y), fill=shade(tile, 0.84))
     left, width = int(rng.integers(14, 120)), int(rng.integers(58, 80))
-    _window(image, view, (left, 10, left + width, 10 + int(rng.integers(44, 56))), (250, 250, 250))
+    _window(image, sky, (left, 10, left + width, 10 + int(rng.integers(44, 56))), (250, 250, 250))
     slate = jitter((70, 90, 112), rng)
     for row in range(9):  # a chequered floor in perspective
         for column in range(-8, 17):
@@ -198,4 +201,4 @@ def _kitchen(horizon: int, rng: np.random.Generator, view: Image.Image) -> Image
     return image
 
 
-_ROOM_PAINTERS = {"room": _room, "kitchen": _kitchen}
+_ROOM_PAINTERS = {"room": _paint_room, "kitchen": _paint_kitchen}

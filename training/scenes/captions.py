@@ -1,6 +1,5 @@
 """Writes five captions for a scene, each about a different aspect, and the fact that each asserts.
 
-Captions are partial: each mentions one to three kinds of objects, a place, a relation or a number.
 The `fact` of a caption has exactly the assertions of its words.
 """
 
@@ -42,7 +41,7 @@ class ObjectGroup:
 
 @dataclass
 class Draft:
-    """An unfinished caption: the groups named so far, and the fact."""
+    """An unfinished caption: the groups named so far, and the fact with their assertions."""
 
     rng: np.random.Generator
     groups: list[ObjectGroup] = field(default_factory=list)
@@ -57,11 +56,11 @@ class Draft:
         return options[int(self.rng.integers(len(options)))]
 
     def name(self, group: ObjectGroup, *, exact: bool = False) -> str:
-        """Names a group, such as "two red cars", and adds it to the fact."""
+        """Names a group, such as "two red cars", and extends the fact; `exact` gives the number."""
         entry: dict[str, Any] = {"name": group.kind.name}
         nouns = group.kind.nouns
-        canonical = self.chance(0.55) or len(nouns) == 1
-        singular, plural = nouns[0 if canonical else int(self.rng.integers(1, len(nouns)))]
+        is_canonical = self.chance(0.55) or len(nouns) == 1
+        singular, plural = nouns[0 if is_canonical else int(self.rng.integers(1, len(nouns)))]
         if group.color is not None and self.chance(0.8):
             entry["color"] = group.color
             singular, plural = f"{group.color} {singular}", f"{group.color} {plural}"
@@ -81,7 +80,7 @@ class Draft:
         return [self.name(groups[i], exact=exact) for i in self.rng.permutation(len(groups))]
 
     def describe(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
-        """Describes and records the setting, and time and weather if requested and known."""
+        """Describes the setting, and time and weather if requested and known; extends the fact."""
         period = sky = ""
         self.fact["setting"] = scene.setting
         place = self.pick(SENTENCES["places"][scene.setting])
@@ -97,23 +96,23 @@ class Draft:
                 word = self.pick(("clear", "sunny"))
             period, sky = f"on a {word} {self.pick(SENTENCES['time_words'][scene.time])}", ""
         period = f"{period} {sky}".strip()
-        period_first = period.startswith("on a ") and self.chance(0.4)
-        return f"{period} {place}" if period_first else f"{place} {period}".strip()
+        is_period_first = period.startswith("on a ") and self.chance(0.4)
+        return f"{period} {place}" if is_period_first else f"{place} {period}".strip()
 
     def mentions(self) -> tuple[int, ...]:
         """Returns the sorted indices of the named objects."""
         return tuple(sorted({index for group in self.groups for index in group.indices}))
 
     def fill(self, template: str, view: str, **slots: str | list[str]) -> Caption:
-        """Fills the slots of a template; a list of names also fills the slots of its verbs."""
+        """Fills the slots of a template; a list of names also fills verb slots such as `x_are`."""
         words: dict[str, Any] = dict(slots)
         for slot, names in slots.items():
             if isinstance(names, list):
-                first_is_one = re.match("an? (?!few )", names[0]) is not None
-                is_plural = not first_is_one or len(names) > 1
-                words[slot] = join(names)
+                is_first_singular = re.match("an? (?!few )", names[0]) is not None
+                is_plural = not is_first_singular or len(names) > 1
+                words[slot] = join_names(names)
                 words[f"{slot}_are"] = "are" if is_plural else "is"
-                words[f"{slot}_there"] = "there is" if first_is_one else "there are"
+                words[f"{slot}_there"] = "there is" if is_first_singular else "there are"
                 words[f"{slot}_verb"] = _VERBS[int(self.rng.integers(len(_VERBS)))][is_plural]
         text = " ".join(template.format(**words).split())
         return Caption(text, view, self.mentions(), self.fact)
@@ -129,10 +128,10 @@ def with_article(noun: str) -> str:
     return f"{'an' if vowel else 'a'} {noun}"
 
 
-def join(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Joins names with commas and "and".
 
-    >>> join(["a dog", "a cat", "a car"])
+    >>> join_names(["a dog", "a cat", "a car"])
     'a dog, a cat and a car'
     """
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -149,7 +148,7 @@ def object_groups(scene: Truth) -> list[ObjectGroup]:
 
 
 def obvious_relations(first: Box, second: Box) -> list[str]:
-    """Returns the relations between two boxes that hold with a clear margin."""
+    """Returns the relations of the first box to the second that hold with a clear margin."""
     dx = (first[0] + first[2] - second[0] - second[2]) / 2
     dy = (first[1] + first[3] - second[1] - second[3]) / 2
     relations = []
@@ -172,9 +171,10 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     groups = object_groups(scene)
     animals = [group for group in groups if group.kind.group == "animals"]
     others = [group for group in groups if group.kind.group != "animals"]
-    first, second = _animal(scene, animals, others, Draft(rng)), _objects(others, Draft(rng))
-    third, fourth = _relation(scene, groups, Draft(rng)), _setting(scene, groups, Draft(rng))
-    return first, second, third, fourth, _counting(groups, Draft(rng))
+    animal = _write_animal(scene, animals, others, Draft(rng))
+    things, relation = _write_things(others, Draft(rng)), _write_relation(scene, groups, Draft(rng))
+    setting = _write_setting(scene, groups, Draft(rng))
+    return animal, things, relation, setting, _write_counting(groups, Draft(rng))
 
 
 def _sample(
@@ -185,10 +185,10 @@ def _sample(
     return [groups[index] for index in indices.tolist()]
 
 
-def _animal(
+def _write_animal(
     scene: Scene, animals: list[ObjectGroup], others: list[ObjectGroup], draft: Draft
 ) -> Caption:
-    """Writes a caption about one or two animals, often with other objects or the place."""
+    """Writes a caption about one or two kinds of animals, often with other objects or the place."""
     subjects = _sample(animals, 2, draft.rng)
     if len(subjects) == 2 and draft.chance(0.5):
         return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(subjects))
@@ -204,16 +204,16 @@ def _animal(
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
 
-def _objects(others: list[ObjectGroup], draft: Draft) -> Caption:
-    """Writes a caption that names two or three groups of other objects."""
+def _write_things(others: list[ObjectGroup], draft: Draft) -> Caption:
+    """Writes a caption that names two or three groups of objects that are not animals."""
     sample = _sample(others, 3 if draft.chance(0.3) else 2, draft.rng)
     if draft.chance(0.4):
-        first, others_named = draft.names(sample[:1]), draft.names(sample[1:])
-        return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first, y=others_named)
+        first_name, other_names = draft.names(sample[:1]), draft.names(sample[1:])
+        return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first_name, y=other_names)
     return draft.fill(draft.pick(SENTENCES["list"]), "things", x=draft.names(sample))
 
 
-def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
+def _write_relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about an obvious relation of two or three single objects."""
     singles = [(group, scene.objects[group.indices[0]].box) for group in groups if group.count == 1]
     options: dict[str, list[list[ObjectGroup]]] = {}
@@ -221,14 +221,14 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
         for kind in obvious_relations(box, box_2):
             options.setdefault(kind, []).append([first, second])
         for third, box_3 in singles:
-            is_aside = min(box[0] - box_2[2], box_3[0] - box[2]) > -0.02
-            if third not in (first, second) and is_aside and holds("between", box, box_2, box_3):
-                flank = [second, third] if draft.chance(0.5) else [third, second]
-                options.setdefault("between", []).append([first, *flank])
-    if not options:  # without an obvious relation, the first two objects are close and diagonal
-        (first, box), (second, other) = singles[:2]
+            is_apart = min(box[0] - box_2[2], box_3[0] - box[2]) > -0.02  # left to right: 2, 1, 3
+            if third not in (first, second) and is_apart and holds("between", box, box_2, box_3):
+                sides = [second, third] if draft.chance(0.5) else [third, second]
+                options.setdefault("between", []).append([first, *sides])
+    if not options:  # nothing is obvious: the first two objects are diagonal and close together
+        (first, box), (second, box_2) = singles[:2]
         kinds = ("left_of", "right_of", "above", "below")
-        options = {kind: [[first, second]] for kind in kinds if holds(kind, box, other)}
+        options = {kind: [[first, second]] for kind in kinds if holds(kind, box, box_2)}
     weights = np.array([{"next_to": 1.6, "between": 1.2}.get(kind, 1.0) for kind in options])
     kind = list(options)[int(draft.rng.choice(len(options), p=weights / weights.sum()))]
     members = options[kind][int(draft.rng.integers(len(options[kind])))]
@@ -240,22 +240,22 @@ def _relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     return Caption(text, "relation", draft.mentions(), draft.fact)
 
 
-def _setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
+def _write_setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about the place, often with time, weather and objects."""
     has_time, has_weather = scene.time is not None, scene.weather is not None
     if has_time and has_weather and draft.chance(0.08):
         place = draft.describe(scene, time=True, weather=True)
         return draft.fill(draft.pick(SENTENCES["bare_place"]), "setting", s=place)
     with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
-    details = int(with_time and has_time) + int(with_weather and has_weather)
-    count = 2 if draft.chance({0: 0.55, 1: 0.25, 2: 0.12}[details]) else 1
+    detail_count = int(with_time and has_time) + int(with_weather and has_weather)
+    count = 2 if draft.chance((0.55, 0.25, 0.12)[detail_count]) else 1
     names = draft.names(_sample(groups, count, draft.rng))
     place = draft.describe(scene, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
 
-def _counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
-    """Writes a caption about a counted group, usually with another object."""
+def _write_counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
+    """Writes a caption about a counted group, usually with another group."""
     plural_groups = [group for group in groups if group.count > 1]
     counted_group = _sample(plural_groups, 1, draft.rng)[0]
     name = draft.name(counted_group, exact=True)

@@ -20,7 +20,7 @@ class Look:
 
     glyph: str
     color: str | None = None  # None if the ground truth of the class has no colours
-    hue: float | None = None  # in degrees, replaces the dominant hue of the glyph, if set
+    hue: float | None = None  # degrees; if set, replaces the dominant hue of the glyph
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def pluralize(noun: str) -> str:
     >>> [pluralize(noun) for noun in ("puppy", "fox", "monkey", "loaf of bread")]
     ['puppies', 'foxes', 'monkeys', 'loaves of bread']
     """
-    head, of, complement = noun.partition(" of ")
-    if of:
-        return pluralize(head) + of + complement
+    head, preposition, complement = noun.partition(" of ")
+    if preposition:
+        return pluralize(head) + preposition + complement
     if noun in _IRREGULAR_PLURALS:
         return _IRREGULAR_PLURALS[noun]
     if noun.endswith(("s", "x", "z", "ch", "sh")):
@@ -63,9 +63,10 @@ def pluralize(noun: str) -> str:
 
 
 def _parse_class(entry: str, group: str, aloft: bool) -> ObjectClass:
+    """Parses an entry of `classes.toml`: the name, the looks and, optionally, the synonyms."""
     name, glyphs, *optional = (part.strip() for part in entry.split(":"))
     looks = [Look(glyph) for glyph in glyphs]
-    if "=" in glyphs:  # colour=glyph or colour=glyph@hue
+    if "=" in glyphs:  # each look is colour=glyph or colour=glyph@hue
         parts = [re.split("[=@]", look) for look in glyphs.split()]
         looks = [Look(glyph, color, *map(float, hue)) for color, glyph, *hue in parts]
     synonyms = optional[0].split(", ") if optional else []
@@ -83,7 +84,7 @@ COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in k
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Returns all singular and plural names of a class, or the two forms of another noun.
+    """Returns all singular and plural names of a class, or both forms of a noun of no class.
 
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join
+from polyview.training.scenes.captions import SENTENCES, Draft, ObjectGroup, join_names
 from polyview.training.scenes.motion import EVENT_FRAMES, Clip, ClipCaption
 from polyview.training.scenes.relevance import find_matches
 
@@ -39,28 +39,28 @@ def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCapti
 
 
 def _write_objects(clip: Clip, draft: Draft) -> str:
-    """Writes a caption about two or three objects, at least one of which the twin does not have."""
+    """Writes a caption about a still object, an actor and, sometimes, another still object."""
     still_objects = [index for index, item in enumerate(clip.objects) if item.deed is None]
-    others = draft.rng.permutation(still_objects).tolist()
-    indices = [others[0], int(draft.rng.integers(2))]
+    shuffled = draft.rng.permutation(still_objects).tolist()
+    indices = [shuffled[0], int(draft.rng.integers(2))]  # objects 0 and 1 are the actors
     if draft.chance(0.3):
-        indices.append(others[1])
+        indices.append(shuffled[1])
     names = [_name_object(clip, draft, index) for index in draft.rng.permutation(indices).tolist()]
-    return draft.pick(_OBJECT_TEMPLATES).format(x=join(names))
+    return draft.pick(_OBJECT_TEMPLATES).format(x=join_names(names))
 
 
 def _write_place(clip: Clip, draft: Draft) -> str:
-    """Writes a caption about one or two objects and their place."""
+    """Writes a caption about the place, and one or two objects that are not actors."""
     others = draft.rng.permutation(np.arange(2, len(clip.objects))).tolist()
     names = [_name_object(clip, draft, index) for index in others[: 2 if draft.chance(0.4) else 1]]
-    is_still = clip.change is None
-    with_time, with_weather = is_still and draft.chance(0.5), is_still and draft.chance(0.5)
+    is_constant = clip.change is None  # time and weather hold for the whole clip
+    with_time, with_weather = is_constant and draft.chance(0.5), is_constant and draft.chance(0.5)
     place = draft.describe(clip, time=with_time, weather=with_weather)
-    return draft.pick(_PLACE_TEMPLATES).format(x=join(names), s=place)
+    return draft.pick(_PLACE_TEMPLATES).format(x=join_names(names), s=place)
 
 
 def _write_motion(clip: Clip, draft: Draft) -> str:
-    """Writes a caption about the mover, or about the change of the whole image."""
+    """Writes a caption about the mover's action, or about the change of the whole image."""
     if clip.change is None:
         return _write_event(clip, draft, 2)
     draft.fact["change"] = clip.change
@@ -73,7 +73,7 @@ def _write_motion(clip: Clip, draft: Draft) -> str:
 
 
 def _write_order(clip: Clip, draft: Draft) -> str:
-    """Writes a caption about the actions of both actors in order."""
+    """Writes a caption about the actions of both actors, in the order in which they happen."""
     first, second = sorted((0, 1), key=lambda index: clip.action_of(index).start)
     earlier, later = _write_event(clip, draft, first), _write_event(clip, draft, second)
     return draft.pick(SENTENCES["order"]).format(e=earlier, f=later)
@@ -81,13 +81,13 @@ def _write_order(clip: Clip, draft: Draft) -> str:
 
 def _write_event(clip: Clip, draft: Draft, index: int) -> str:
     """Writes a clause about an object's action and adds the action to the fact."""
-    item, action, number = clip.objects[index], clip.action_of(index), len(draft.groups)
-    fact: dict[str, Any] = {"object": number, "kind": action.kind}
+    item, action, fact_index = clip.objects[index], clip.action_of(index), len(draft.groups)
+    event: dict[str, Any] = {"object": fact_index, "kind": action.kind}
     name, other_name = _name_object(clip, draft, index), ""
     if action.before is not None:
         other_name = _name_object(clip, draft, action.before)
-        fact["before"] = number + 1
-    draft.fact.setdefault("events", []).append(fact)
+        event["before"] = fact_index + 1
+    draft.fact.setdefault("events", []).append(event)
     verb = "flies" if item.aloft else _VERBS.get(item.kind.group, "slides")
     return draft.pick(SENTENCES["events"][action.kind]).format(a=name, b=other_name, go=verb)
 
@@ -109,7 +109,7 @@ def satisfies_clip(clip: Clip, fact: dict[str, Any]) -> bool:
 
 
 def _events_hold(clip: Clip, indices: tuple[int, ...], events: list[dict[str, Any]]) -> bool:
-    """Returns whether the objects with these indices perform the events in order."""
+    """Returns whether the objects with these indices perform the events one after another."""
     next_start = 0  # the first frame after the previous event
     for event in events:
         deed = clip.objects[indices[event["object"]]].deed

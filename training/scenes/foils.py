@@ -40,7 +40,7 @@ class Foil(NamedTuple):
 
 
 def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
-    """Writes at most one foil of each kind for each scene, drawn with `SEED`."""
+    """Writes at most one foil of each kind for each scene; `SEED` determines the random draws."""
     foils = []
     for image, scene in enumerate(scenes):
         objects: list[FactObject] = [
@@ -60,13 +60,13 @@ def make_foils(scenes: Sequence[Truth]) -> list[Foil]:
 
 
 def _write_text(fact: Fact) -> str:
-    """Writes a fact as a caption."""
+    """Writes the caption that asserts a fact."""
     names = []
     for item in fact["objects"]:
         name, count = item["name"], item.get("count", 1)
         noun = f"{item.get('color', '')} {name if count == 1 else pluralize(name)}".lstrip()
         names.append(captions.with_article(noun) if count == 1 else f"{NUMBERS[count]} {noun}")
-    text = captions.join(names)
+    text = captions.join_names(names)
     for relation in fact.get("relations", ()):
         text = SENTENCES["relations"][relation["kind"]][0]
         text = text.format(**dict(zip("abc", names, strict=False)))
@@ -76,11 +76,11 @@ def _write_text(fact: Fact) -> str:
 def _draw_facts(
     kind: str, scene: Truth, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a true and a false fact about two classes; None if the kind does not apply."""
+    """Draws a true and a false fact about two classes; None if the kind does not apply to them."""
     objects = [first, second]
     if kind in ("replaced_object", "added_object"):
-        present, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
-        absent_names = [k.name for k in CLASSES if k.group == group and k.name not in present]
+        names, group = {item.name for item in scene.objects}, CLASS_OF[second["name"]].group
+        absent_names = [k.name for k in CLASSES if k.group == group and k.name not in names]
         other = {"name": str(rng.choice(absent_names))}
         if kind == "added_object":
             return {"objects": objects}, {"objects": [*objects, other]}
@@ -90,7 +90,7 @@ def _draw_facts(
         others = [color for color in CLASS_OF[second["name"]].colors if color not in colors]
         if None in colors or not others:
             return None
-        # if the objects have several colours, the true fact does not hold: make_foils drops it
+        # the true fact is wrong for objects of several colours, so `make_foils` drops the pair
         color = min(map(str, colors))
         true = second if kind == "added_color" else {**second, "color": color}
         false = {**second, "color": str(rng.choice(others))}
@@ -115,7 +115,7 @@ def _draw_facts(
 def _change_counts(
     kind: str, first: FactObject, second: FactObject, rng: np.random.Generator
 ) -> tuple[Fact, Fact] | None:
-    """Returns a true fact and a copy with changed counts, equal if the swapped counts are."""
+    """Returns a fact and the same fact with other counts; None if a count to swap is missing."""
     objects, count = [first, second], first["count"]
     if kind == "replaced_number":
         nearby_count = int(rng.choice([number for number in NUMBERS if abs(number - count) == 1]))

@@ -32,9 +32,9 @@ def write_gallery(
 ) -> None:
     """Writes the gallery of a pack, atomically, from scenes or from pairs of twin clips.
 
-    Scenes become WebP files with masks (lossless WebP), clips animated WebP files; `gallery.json`
-    has the captions and the ground truth. `count` limits the scenes or clips, from the first.
-    Raises FileExistsError if `out` exists.
+    Scenes become WebP files with masks (lossless WebP). Clips become animated WebP files.
+    `gallery.json` has the captions and the ground truth. `count` is the number of scenes or clips
+    to write, starting with the first; None for all. Raises FileExistsError if `out` exists.
     """
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")
@@ -56,8 +56,8 @@ def write_gallery(
                 image["captions"].append({**entry, "relevant": next(relevant).tolist()})
             images.append(image)
         world = "scenes" if scenes else "scenes_moving"
-        index = {"split": split, "world": world, "images": images}
-        (draft / "gallery.json").write_text(json.dumps(index, separators=(",", ":")), "utf-8")
+        gallery = {"split": split, "world": world, "images": images}
+        (draft / "gallery.json").write_text(json.dumps(gallery, separators=(",", ":")), "utf-8")
 
 
 def _write_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _write_scene(data: SceneData, row: int, folder: Path) -> dict[str, Any]:
 
 
 def _write_clip(clip: Clip, row: int, folder: Path) -> dict[str, Any]:
-    """Writes the frames of a clip; returns the file name, the objects and the pair's number."""
+    """Writes a clip's frames; returns the file name, the objects and the number of its pair."""
     file, frames = f"images/{clip.id}.webp", list(clip_frames(clip))
     first, *others = (frame.image for frame in frames)
     options: dict[str, Any] = {"duration": _FRAME_MILLISECONDS, "quality": _CLIP_QUALITY, "loop": 0}
@@ -94,9 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m polyview gallery", description=__doc__)
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder of the split")
-    help_text = "number of scenes or clips, from the first (default: all scenes, 300 clips)"
+    help_text = "number of the first scenes or clips to write (default: all scenes, 300 clips)"
     add("--count", type=positive_int, help=help_text)
-    add("--out", type=Path, required=True, help="gallery folder to write")
+    add("--out", type=Path, required=True, help="new folder for the gallery")
     options = parser.parse_args(arguments)
     has_clips = is_clips(options.data)
     data = load_clips(options.data) if has_clips else load_scenes(options.data)

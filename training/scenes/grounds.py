@@ -1,7 +1,7 @@
-"""Paints outdoor settings, lit by day, and settings without a time of day.
+"""Paints outdoor settings in daylight, and settings without a time of day.
 
-A painter takes the row of the horizon, a random generator and the time of day, and returns an RGBA
-image with a transparent sky.
+A painter takes the row of the horizon, a random generator and the time of day. It returns an RGBA
+image whose sky is transparent.
 """
 
 import numpy as np
@@ -14,22 +14,22 @@ Rgb = tuple[int, int, int]
 
 
 def jitter(color: Rgb, rng: np.random.Generator, spread: float = 9.0) -> Rgb:
-    """Varies the lightness and hue of a colour at random."""
+    """Varies a colour at random; `spread` is the standard deviation of its lightness."""
     moved = np.array(color) + rng.normal(0, spread) + rng.normal(0, spread / 3, 3)
     r, g, b = (int(value) for value in moved.clip(0, 255))
     return r, g, b
 
 
 def shade(color: Rgb, factor: float) -> Rgb:
-    """Makes a colour darker (below 1) or lighter (above 1)."""
+    """Makes a colour darker (factor below 1) or lighter (factor above 1)."""
     r, g, b = (int(min(255, value * factor)) for value in color)
     return r, g, b
 
 
-def floor(
+def paint_area(
     top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float
 ) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Paints rows from `top` on, from colour `far` to `near`, with noise of deviation `grain`."""
+    """Paints rows from `top` down, fading from `far` to `near`, with noise of deviation `grain`."""
     ramp = np.linspace(0, 1, SIZE - top, dtype=np.float32)[:, None, None]
     rows = np.array(far) + ramp * (np.array(near) - np.array(far))
     noise = rng.normal(0, grain, (SIZE // 2, SIZE // 2)).astype(np.float32)
@@ -42,18 +42,18 @@ def floor(
 
 
 def ridge(
-    y: float, height: float, points: int, rng: np.random.Generator
+    y: float, height: float, point_count: int, rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """Returns the polygon between a random skyline and the bottom edge of the image."""
-    xs = np.linspace(-10, SIZE + 10, points)
-    ys = y - rng.uniform(0, height, points)
+    """Returns the polygon below a random skyline, whose points are at most `height` above row y."""
+    xs = np.linspace(-10, SIZE + 10, point_count)
+    ys = y - rng.uniform(0, height, point_count)
     line = list(zip(xs.tolist(), ys.tolist(), strict=True))
     return [*line, (SIZE + 10.0, float(SIZE)), (-10.0, float(SIZE))]
 
 
-def _meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     green = jitter((112, 190, 72), rng)
-    image, draw = floor(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
+    image, draw = paint_area(horizon, shade(green, 0.82), shade(green, 1.12), rng, 9)
     for _ in range(3):  # rolling hills
         x, reach, height = rng.uniform(-20, SIZE + 20), rng.uniform(70, 130), rng.uniform(10, 24)
         box = (x - reach, horizon - height, x + reach, horizon + height * 2)
@@ -73,9 +73,9 @@ def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.
         draw.arc((x - reach, y, x + reach, y + 2 + 5 * t), 190, 350, fill=(215, 238, 250), width=1)
 
 
-def _beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water, sand = jitter((38, 140, 200), rng), jitter((240, 214, 150), rng)
-    image, draw = floor(horizon, shade(water, 1.2), water, rng, 5)
+    image, draw = paint_area(horizon, shade(water, 1.2), water, rng, 5)
     shore = horizon + float(rng.uniform(26, 46))
     _waves(draw, horizon + 2, shore, rng)
     slope, phase = float(rng.uniform(-18, 18)), float(rng.uniform(0, 6))
@@ -92,9 +92,9 @@ def _beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image
 
 
-def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
+def _paint_street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     asphalt = jitter((104, 106, 112), rng, 5)
-    image, draw = floor(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
+    image, draw = paint_area(horizon, asphalt, shade(asphalt, 1.1), rng, 6)
     facades = [(176, 110, 92), (150, 150, 160), (196, 168, 128), (120, 134, 152), (168, 142, 150)]
     x = float(rng.uniform(-20, 0))
     while x < SIZE:  # a row of houses
@@ -121,9 +121,9 @@ def _street(horizon: int, rng: np.random.Generator, time: str) -> Image.Image:
     return image
 
 
-def _snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     snow = jitter((238, 244, 252), rng, 4)
-    image, draw = floor(horizon, snow, shade(snow, 0.93), rng, 3)
+    image, draw = paint_area(horizon, snow, shade(snow, 0.93), rng, 3)
     for tone in (0.86, 0.92):
         skyline = ridge(horizon + 5, 26 * (1.9 - tone), 8, rng)
         draw.polygon([(x, min(y, horizon + 8)) for x, y in skyline], fill=shade(snow, tone))
@@ -134,9 +134,9 @@ def _snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Image.Imag
     return image
 
 
-def _sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((22, 98, 168), rng)
-    image, draw = floor(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
+    image, draw = paint_area(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
     _waves(draw, horizon + 3, SIZE, rng)
     for _ in range(9):  # breakers
         x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 20, SIZE)
@@ -147,9 +147,9 @@ def _sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image
 
 
-def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     sand = jitter((226, 154, 78), rng)
-    image, draw = floor(horizon, sand, shade(sand, 1.08), rng, 5)
+    image, draw = paint_area(horizon, sand, shade(sand, 1.08), rng, 5)
     for _ in range(2):  # mesas far away
         x, reach, height = rng.uniform(0, SIZE), rng.uniform(16, 40), rng.uniform(14, 32)
         foot, top = horizon + 3, horizon - height
@@ -165,10 +165,10 @@ def _desert(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image
 
 
-def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     leaf = jitter((62, 124, 60), rng)
     earth = shade(jitter((96, 92, 48), rng), 0.9)
-    image, draw = floor(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
+    image, draw = paint_area(horizon, shade(earth, 0.9), shade(leaf, 0.9), rng, 9)
     draw.rectangle((0, horizon * 0.8, SIZE, horizon), fill=shade(leaf, 0.72))
     for layer, thickness in ((0.55, 5.0), (0.8, 8.0), (1.0, 12.0)):
         bark = shade(jitter((116, 82, 54), rng), 0.5 + 0.5 * layer)
@@ -185,9 +185,9 @@ def _forest(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image
 
 
-def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     rock, grass = jitter((112, 118, 136), rng), jitter((120, 138, 104), rng)
-    image, draw = floor(horizon, shade(grass, 0.86), grass, rng, 8)
+    image, draw = paint_area(horizon, shade(grass, 0.86), grass, rng, 8)
     for tone in (1.25, 1.0, 0.85):
         peak = float(rng.uniform(10, SIZE - 10))
         for x in (peak, peak + float(rng.uniform(70, 130)), peak - float(rng.uniform(70, 130))):
@@ -208,9 +208,9 @@ def _mountains(horizon: int, rng: np.random.Generator, _time: str) -> Image.Imag
     return image
 
 
-def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     soil, crop = jitter((134, 92, 58), rng), jitter((214, 184, 74), rng)
-    image, draw = floor(horizon, soil, shade(soil, 1.1), rng, 7)
+    image, draw = paint_area(horizon, soil, shade(soil, 1.1), rng, 7)
     vanish, step = float(rng.uniform(60, 164)), float(rng.uniform(38, 54))
     for row in range(-9, 15):  # crops in rows that meet at the horizon
         foot = row * step
@@ -227,9 +227,9 @@ def _farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image
 
 
-def _stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     velvet, wood = jitter((158, 24, 38), rng), jitter((170, 112, 62), rng)
-    image = floor(horizon, wood, shade(wood, 0.7), rng, 4)[0].convert("RGB")
+    image = paint_area(horizon, wood, shade(wood, 0.7), rng, 4)[0].convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")
     draw.rectangle((0, 0, SIZE, horizon), fill=shade(velvet, 0.35))
     for y in np.linspace(horizon, SIZE, 8).tolist():
@@ -250,9 +250,9 @@ def _stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image.convert("RGBA")
 
 
-def _moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     dust = jitter((168, 168, 172), rng)
-    image, draw = floor(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
+    image, draw = paint_area(horizon, shade(dust, 0.9), shade(dust, 1.1), rng, 7)
     draw.rectangle((0, 0, SIZE, horizon), fill=(6, 6, 14))
     for x, y in rng.uniform((0, 0), (SIZE, horizon), (80, 2)).tolist():
         draw.point((x, y), fill=(255, 255, 255))
@@ -270,9 +270,9 @@ def _moon(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     return image
 
 
-def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
+def _paint_underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((30, 140, 170), rng)
-    image = floor(0, shade(water, 0.5), shade(water, 1.35), rng, 3)[0].convert("RGB")
+    image = paint_area(0, shade(water, 0.5), shade(water, 1.35), rng, 3)[0].convert("RGB")
     draw = ImageDraw.Draw(image, "RGBA")
     for x in rng.uniform(-20, SIZE, 5).tolist():  # light from above
         width, lean = float(rng.uniform(8, 22)), float(rng.uniform(20, 70))
@@ -292,9 +292,8 @@ def _underwater(_horizon: int, rng: np.random.Generator, _time: str) -> Image.Im
 
 
 GROUND_PAINTERS = {
-    paint.__name__.removeprefix("_"): paint
-    for paint in (
-        *(_meadow, _beach, _street, _snowfield, _sea, _desert),
-        *(_forest, _mountains, _farm, _stage, _moon, _underwater),
-    )
-}
+    "meadow": _paint_meadow, "beach": _paint_beach, "street": _paint_street,
+    "snowfield": _paint_snowfield, "sea": _paint_sea, "desert": _paint_desert,
+    "forest": _paint_forest, "mountains": _paint_mountains, "farm": _paint_farm,
+    "stage": _paint_stage, "moon": _paint_moon, "underwater": _paint_underwater,
+}  # fmt: skip

@@ -9,22 +9,22 @@ from polyview.training.scenes import world
 from polyview.training.scenes.classes import CLASSES, Look, ObjectClass
 from polyview.training.scenes.relevance import Box
 
-_NO_WEATHER = {"desert": ("rain", "snow"), "snowfield": ("rain",), "beach": ("snow",)}
+_IMPOSSIBLE_WEATHERS = {"desert": ("rain", "snow"), "snowfield": ("rain",), "beach": ("snow",)}
 _TIME_ODDS = (0.42, 0.33, 0.25)  # probabilities of `world.TIMES`
 _WEATHER_ODDS = (0.46, 0.18, 0.18, 0.18)  # probabilities of `world.WEATHERS`
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A sprite with its look, its centre and side in pixels, its flip and its tilt in degrees."""
+    """A sprite and its place in an image; lengths are in pixels."""
 
     kind: ObjectClass
     look: Look
-    x: float
-    y: float
-    size: float
-    mirrored: bool
-    tilt: float
+    x: float  # horizontal centre
+    y: float  # vertical centre
+    size: float  # side of the sprite
+    mirrored: bool  # whether the sprite is flipped left to right
+    tilt: float  # counter-clockwise rotation in degrees
     aloft: bool  # whether the sprite floats and casts no shadow
 
 
@@ -42,14 +42,14 @@ class Layout:
 
 @dataclass
 class Board:
-    """An image to place objects in, and its occupied rectangles (x0, y0, x1, y1) in pixels."""
+    """The occupied rectangles (x0, y0, x1, y1) of an image in pixels; `horizon` is a pixel row."""
 
     setting: str
     horizon: int
     occupied: list[Box] = field(default_factory=list)
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Returns whether a rectangle centred at (x, y) is free; overlaps up to 8 % are ignored."""
+        """Returns whether a rectangle around (x, y) covers none by over 8 % of the smaller one."""
         for x0, y0, x1, y1 in self.occupied:
             overlap_x = min(x + width / 2, x1) - max(x - width / 2, x0)
             overlap_y = min(y + height / 2, y1) - max(y - height / 2, y0)
@@ -64,9 +64,9 @@ class Board:
 
 
 def sample_layout(rng: np.random.Generator) -> Layout | None:
-    """Samples a scene of 4 to 8 classes: 1 to 3 of animals, at least 2 others.
+    """Samples a scene of 4 to 8 classes: 1 to 3 classes of animals and at least 2 other classes.
 
-    One or two classes have 2 to 5 objects, the others one. Returns None if the objects do not fit.
+    One or two classes have 2 to 5 objects; each other class has one. None if they do not fit.
     """
     setting = str(rng.choice(world.SETTINGS))
     time, weather = sample_conditions(setting, rng)
@@ -97,17 +97,17 @@ def sample_conditions(setting: str, rng: np.random.Generator) -> tuple[str | Non
     time = str(rng.choice(world.TIMES, p=_TIME_ODDS))
     if setting in world.INDOORS:
         return time, None
-    impossible = _NO_WEATHER.get(setting, ())
-    odds = np.array(_WEATHER_ODDS) * [name not in impossible for name in world.WEATHERS]
+    impossible_weathers = _IMPOSSIBLE_WEATHERS.get(setting, ())
+    odds = np.array(_WEATHER_ODDS) * [name not in impossible_weathers for name in world.WEATHERS]
     return time, str(rng.choice(world.WEATHERS, p=odds / odds.sum()))
 
 
 def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
-    """Samples the classes of a scene, animals first, and the number of objects of each."""
+    """Samples the classes of a scene, animals first, and the number of objects of each class."""
     total = int(rng.choice([4, 5, 6, 7, 8], p=[0.14, 0.26, 0.30, 0.20, 0.10]))
-    animals = min(int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18])), total - 2)
+    animal_count = min(int(rng.choice([1, 2, 3], p=[0.40, 0.42, 0.18])), total - 2)
     kinds = list[ObjectClass]()
-    for is_animal, number in ((True, animals), (False, total - animals)):
+    for is_animal, number in ((True, animal_count), (False, total - animal_count)):
         pool = [kind for kind in CLASSES if (kind.group == "animals") == is_animal]
         kinds += [pool[i] for i in rng.choice(len(pool), number, replace=False)]
     group_count = 2 if rng.random() < 0.3 else 1
@@ -119,11 +119,11 @@ def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
 def place_group(
     kind: ObjectClass, count: int, size: float, board: Board, rng: np.random.Generator
 ) -> list[Placement] | None:
-    """Finds free space for a group, at decreasing sizes; None if the group does not fit."""
+    """Places a group in free space, shrunk or on the ground if needed; None if it does not fit."""
     aloft = kind.aloft and rng.random() < 0.7
     look = kind.looks[int(rng.integers(len(kind.looks)))]
     for trial in range(90):
-        if trial % 10 == 0:
+        if trial % 10 == 0:  # draw a new formation
             if trial % 20 == 10:
                 size = max(size * 0.86, 32.0 if count > 1 else 40.0)
                 aloft = aloft and trial < 45
@@ -151,6 +151,7 @@ def place_group(
     return None
 
 
+# number of objects -> possible offsets (x, y) of the objects, in units of their size
 _FORMATIONS: dict[int, tuple[tuple[tuple[float, float], ...], ...]] = {
     1: (((0, 0),),),
     2: (((-0.5, 0), (0.5, 0)), ((-0.5, -0.15), (0.5, 0.15)), ((-0.45, -0.45), (0.45, 0.45))),
@@ -168,9 +169,9 @@ _FORMATIONS: dict[int, tuple[tuple[tuple[float, float], ...], ...]] = {
 
 
 def _sample_offsets(count: int, size: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Returns the offsets of a group's members from its centre in pixels, (count, 2)."""
-    shapes = _FORMATIONS[count]
-    offsets = np.array(shapes[int(rng.integers(len(shapes)))], dtype=np.float64) * size * 1.02
+    """Returns the offsets (count, 2) of a group's objects from the group's centre, in pixels."""
+    options = _FORMATIONS[count]
+    offsets = np.array(options[int(rng.integers(len(options)))], dtype=np.float64) * size * 1.02
     if count > 1:
         offsets += rng.uniform(-0.05, 0.05, offsets.shape) * size
     return offsets - (offsets.max(0) + offsets.min(0)) / 2

@@ -28,12 +28,12 @@ EVENT_FRAMES = 5  # the number of frames that an event takes
 # actions of actors; with the actions of `_VISITS`, an actor is visible only while it acts
 _VISITS = ("passes_right", "passes_left", "pops_up", "swings_down", "flashes")
 PASSING = (*_VISITS, "jumps", "spins", "swells", "vanishes")
-# actions of a mover, which with `passes_front` passes in front of the object `Action.before`
+# actions of a mover; with `passes_front`, it passes in front of the object `Action.before`
 LASTING = (
     *("enters_left", "enters_right", "leaves_left", "leaves_right", "takes_off", "drops_in"),
     *("grows", "shrinks", "moves_right", "moves_left", "tips_over", "passes_front"),
 )
-# the opposite of each of `LASTING`, the action of the twin's mover
+# action of a mover -> action of the mover of its twin
 OPPOSITE = dict(zip(LASTING[::2], LASTING[1::2], strict=True))
 OPPOSITE |= {second: first for first, second in OPPOSITE.items()}
 # changes of the whole image that may replace a mover
@@ -42,7 +42,7 @@ CHANGES |= {f"{weather}_begins": {"weather": weather} for weather in ("rain", "s
 _HIDDEN_BEFORE = {*_VISITS, "passes_front", "enters_left", "enters_right", "drops_in"}
 _HIDDEN_AFTER = {*_VISITS, "passes_front", "leaves_left", "leaves_right", "takes_off"}
 _PAIR_ATTEMPT, _CLIP_ATTEMPT = 2_000_000, 3_000_000  # values of `attempt` that scenes do not use
-_ATTEMPTS = 200
+_MAX_ATTEMPTS = 200
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Clip:
     def placements(self, frame: int) -> list[tuple[int, Placement]]:
         """Returns the indices and placements of a frame's visible objects, from back to front.
 
-        Passing objects are in front of all others, floating objects behind those on the ground.
+        Passing objects are in front of all others. Floating objects are behind those on the ground.
         """
         visible = []
         for index, item in enumerate(self.objects):
@@ -139,7 +139,7 @@ class Clip:
 
 
 def _move(base: Placement, kind: str, progress: float) -> Placement | None:
-    """Returns the placement at the `progress` of an action: below 0 before, above 1 after it."""
+    """Returns the placement at a `progress` from 0 to 1 through an action; None if not visible."""
     if (progress <= 0 and kind in _HIDDEN_BEFORE) or (progress >= 1 and kind in _HIDDEN_AFTER):
         return None
     is_during = 0 < progress < 1
@@ -179,29 +179,29 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
     Raises RuntimeError if the objects did not fit into the image in any attempt.
     """
     pair_rng = scene_generator(seed, split, index // 2, _PAIR_ATTEMPT)
-    second_twin = index % 2 == 1
-    actors = _draw_actors(pair_rng, swapped=second_twin)
+    is_second_twin = index % 2 == 1
+    actors = _draw_actors(pair_rng, is_second_twin)
     pool = [kind for kind in CLASSES if kind not in [actor.kind for actor in actors]]
     mover = pool[int(pair_rng.integers(len(pool)))]
     kinds = [kind for kind in LASTING if kind != "takes_off" or mover.aloft]
     action = kinds[int(pair_rng.integers(len(kinds)))]
-    if second_twin:
+    if is_second_twin:
         action = OPPOSITE[action]
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         rng = scene_generator(seed, split, index, _CLIP_ATTEMPT + attempt)
         if clip := _try_clip(f"{split}-{index:06d}", actors, mover, action, rng):
             return clip
-    raise RuntimeError(f"clip {split}-{index} of seed {seed} does not fit in {_ATTEMPTS} attempts")
+    raise RuntimeError(f"no layout fits clip {split}-{index} of seed {seed}; choose another seed")
 
 
-def _draw_actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
-    """Draws two objects, one acting in each half; `swapped` exchanges the halves (second twin)."""
+def _draw_actors(rng: np.random.Generator, is_second_twin: bool) -> list[MovingObject]:
+    """Draws two actors, one for each half of the clip; the second twin exchanges the halves."""
     kinds = rng.choice(len(CLASSES), 2, replace=False)
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
     weights = np.array([1.0 if kind in _VISITS else 0.5 for kind in PASSING])
     deeds = rng.choice(len(PASSING), 2, p=weights / weights.sum())
     actors = []
-    if swapped:
+    if is_second_twin:
         starts.reverse()
     for side, (class_index, start, deed) in enumerate(zip(kinds, starts, deeds, strict=True)):
         kind, action = CLASSES[class_index], PASSING[deed]
@@ -209,14 +209,15 @@ def _draw_actors(rng: np.random.Generator, swapped: bool) -> list[MovingObject]:
         in_sky = action in ("passes_right", "passes_left", "flashes") and kind.aloft
         y = float(rng.uniform(38, 78) if in_sky else rng.uniform(148, 178))
         x = float(rng.uniform(46, 92) if side == 0 else rng.uniform(132, 178))
-        actors.append(replace(_object(rng, kind, x, y, size, in_sky), deed=Action(action, start)))
+        actor = _draw_object(rng, kind, x, y, size, in_sky)
+        actors.append(replace(actor, deed=Action(action, start)))
     return actors
 
 
-def _object(
+def _draw_object(
     rng: np.random.Generator, kind: ObjectClass, x: float, y: float, size: float, aloft: bool
 ) -> MovingObject:
-    """Draws an object without an action, with random look, orientation and tilt."""
+    """Draws the look, orientation and tilt of an object without an action."""
     look, mirrored = int(rng.integers(len(kind.looks))), bool(rng.random() < 0.5)
     tilt = round(float(rng.uniform(-12, 12)), 1)
     x, y, size = round(x, 2), round(y, 2), round(size, 2)
@@ -229,8 +230,8 @@ def _try_clip(
     """Draws the setting and the other objects of a clip; None if the objects do not fit."""
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
-    inside = setting in INDOORS or setting == "stage"
-    horizon = int(rng.integers(104, 132) if inside else rng.integers(74, 108))
+    is_inside = setting in INDOORS or setting == "stage"
+    horizon = int(rng.integers(104, 132) if is_inside else rng.integers(74, 108))
     change = _draw_change(setting, time, weather, rng)
     board = Board(setting, horizon)
     for actor in actors:
@@ -244,13 +245,13 @@ def _try_clip(
         if group is None:
             return None
         (place,) = group
-        others.append(_object(rng, kind, place.x, place.y, place.size, place.aloft))
+        others.append(_draw_object(rng, kind, place.x, place.y, place.size, place.aloft))
     start, passed_index = int(rng.integers(2, 10)), None
-    if change is None:
+    if change is None:  # others[0] is the mover
         if action == "passes_front":
-            target = int(rng.integers(len(others) - 1))
-            passed_index = 3 + target  # the actors and the mover come first
-            others[0] = replace(others[0], y=others[1 + target].y + 4)
+            still_index = int(rng.integers(len(others) - 1))
+            passed_index = 3 + still_index  # the actors and the mover come first
+            others[0] = replace(others[0], y=others[1 + still_index].y + 4)
         others[0] = replace(others[0], deed=Action(action, start, passed_index))
     seed = int(rng.integers(2**31))
     change_start, objects = start if change else 0, (*actors, *others)
@@ -260,9 +261,9 @@ def _try_clip(
 def _draw_change(
     setting: str, time: str | None, weather: str | None, rng: np.random.Generator
 ) -> str | None:
-    """Draws a change of the whole image, for a third of the clips in which one is possible."""
+    """Draws a change of the whole image in a third of the clips that allow one, otherwise None."""
     options = {"day": ["night_falls"], "night": ["day_breaks"]}.get(time or "", [])
-    if weather == "clear":  # None in timeless settings
+    if weather == "clear":  # `weather` is None indoors and in timeless settings
         options += ["rain_begins"] if setting not in ("desert", "snowfield") else []
         options += ["snow_begins"] if setting not in ("desert", "beach") else []
     if not options or rng.random() > 0.33:

@@ -56,8 +56,8 @@ def holds(kind: str, first: Box, second: Box, third: Box | None = None) -> bool:
         cx, cy = (third[0] + third[2]) / 2, (third[1] + third[3]) / 2
         if not min(bx, cx) + MARGIN <= ax <= max(bx, cx) - MARGIN:
             return False
-        on_line = by + (cy - by) * (ax - bx) / (cx - bx)
-        return abs(ay - on_line) <= BETWEEN_DRIFT
+        line_y = by + (cy - by) * (ax - bx) / (cx - bx)
+        return abs(ay - line_y) <= BETWEEN_DRIFT
     raise ValueError(f"no spatial relation {kind!r} between {2 + (third is not None)} boxes")
 
 

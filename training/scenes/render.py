@@ -26,7 +26,7 @@ FONT_ENV = "POLYVIEW_EMOJI_FONT"
 FONT_FILE = "NotoColorEmoji.ttf"
 STRIKE = 109  # the size of the font's bitmaps in pixels
 MIN_VISIBLE = 0.6  # minimum visible share of an object in a scene
-MIN_SEEN = 0.3  # minimum visible share of an object in the frames that show it
+MIN_SEEN = 0.3  # minimum visible share of an object in a frame that counts as showing it
 _MAX_ATTEMPTS = 200
 _CHANGE_FRAMES = 4  # duration of a change of the whole image
 
@@ -53,8 +53,8 @@ class Outline(NamedTuple):
     """The extent of an object in the image."""
 
     box: tuple[int, int, int, int]  # x0, y0, x1, y1 in pixels, including covered pixels
-    whole: int  # number of opaque pixels of the object
-    area: int  # number of opaque pixels inside the image
+    opaque: int  # number of opaque pixels of the object
+    inside: int  # number of opaque pixels inside the image
     visible: int  # number of opaque pixels inside the image that no other object covers
 
 
@@ -69,6 +69,7 @@ def render_scene(seed: int, split: Split, index: int) -> RenderedScene:
 
 
 def _render(layout: Layout, scene_id: str) -> RenderedScene:
+    """Renders a layout and measures its objects."""
     rng = np.random.default_rng(layout.seed)
     canvas = paint_backdrop(layout, rng)
     instances, outlines = compose(canvas, layout)
@@ -77,7 +78,7 @@ def _render(layout: Layout, scene_id: str) -> RenderedScene:
     for place, outline in zip(layout.placements, outlines, strict=True):
         x0, y0, x1, y1 = (round(value / SIZE, 4) for value in outline.box)
         name, group, color = place.kind.name, place.kind.group, place.look.color
-        visible = round(outline.visible / outline.area, 4)
+        visible = round(outline.visible / outline.inside, 4)
         pose = place.look.glyph, place.mirrored, place.tilt
         objects.append(SceneObject(name, group, color, (x0, y0, x1, y1), visible, *pose))
     scene = Scene(scene_id, layout.setting, layout.time, layout.weather, tuple(objects))
@@ -87,33 +88,33 @@ def _render(layout: Layout, scene_id: str) -> RenderedScene:
 def clip_frames(clip: Clip) -> Iterator[Frame]:
     """Renders the frames of a clip in time order."""
     layouts = clip.layouts
-    start, end = (paint_backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
+    first, last = (paint_backdrop(layout, np.random.default_rng(clip.seed)) for layout in layouts)
     for number in range(FRAMES):
-        progress = 0.0
+        progress = 0.0  # of the change
         if clip.change is not None:
             progress = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
-        canvas = Image.blend(start, end, progress) if progress else start.copy()
+        canvas = Image.blend(first, last, progress) if progress else first.copy()
         indices, placements = zip(*clip.placements(number), strict=True)
-        layout = replace(layouts[progress >= 0.5], placements=placements)
+        layout = replace(layouts[progress >= 0.5], placements=placements)  # for light and weather
         instances, outlines = compose(canvas, layout)
         image = paint_weather(canvas, layout, np.random.default_rng((clip.seed, number)))
         visible = [0.0] * len(clip.objects)
         for index, outline in zip(indices, outlines, strict=True):
-            visible[index] = round(outline.visible / outline.whole, 3)
-        object_of = np.array([0, *(index + 1 for index in indices)], np.uint8)
-        yield Frame(image, object_of[instances], tuple(visible))
+            visible[index] = round(outline.visible / outline.opaque, 3)
+        object_values = np.array([0, *(index + 1 for index in indices)], np.uint8)  # by placement
+        yield Frame(image, object_values[instances], tuple(visible))
 
 
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
     """Paints a layout's objects and their shadows on `canvas` in place, from back to front.
 
-    Returns a map (SIZE, SIZE) with 0 for the background and i + 1 for placement i; and the extent
-    of each placement.
+    Returns a map (SIZE, SIZE), 0 for the background and i + 1 for placement i, and the outline of
+    each placement.
     """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, fog, opacity = sprite_light(layout)
     sprites = [
-        _pose(place.look, max(8, round(place.size)), place.mirrored, place.tilt)
+        _pose_sprite(place.look, max(8, round(place.size)), place.mirrored, place.tilt)
         for place in layout.placements
     ]
     corners = [
@@ -121,7 +122,7 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         for place, image in zip(layout.placements, sprites, strict=True)
     ]
     _cast_shadows(canvas, layout, sprites, corners)
-    outlines = []
+    extents = []
     for index, (image, corner) in enumerate(zip(sprites, corners, strict=True), 1):
         pixels = np.asarray(image).astype(np.float32)
         colors = pixels[..., :3] * light
@@ -136,14 +137,14 @@ def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], lis
         if len(rows):
             left, top = int(columns.min()), int(rows.min())
             box = (left, top, int(columns.max()) + 1, int(rows.max()) + 1)
-        outlines.append((box, int(solid.sum()), len(rows)))
-    counts = np.bincount(instances.ravel(), minlength=len(outlines) + 1)[1:].tolist()
-    return instances, [Outline(*extent, n) for extent, n in zip(outlines, counts, strict=True)]
+        extents.append((box, int(solid.sum()), len(rows)))
+    counts = np.bincount(instances.ravel(), minlength=len(extents) + 1)[1:].tolist()
+    return instances, [Outline(*extent, n) for extent, n in zip(extents, counts, strict=True)]
 
 
 @lru_cache(maxsize=256)
-def _pose(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Image:
-    """Returns a sprite scaled to `side` pixels, mirrored, and tilted in degrees."""
+def _pose_sprite(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Image:
+    """Returns a sprite of `side` pixels, mirrored if requested, and tilted by `tilt` degrees."""
     image = sprite(look.glyph, look.hue)
     image = image.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
     if mirrored:
@@ -154,7 +155,7 @@ def _pose(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Image:
 def _cast_shadows(
     canvas: Image.Image, layout: Layout, sprites: list[Image.Image], corners: list[tuple[int, int]]
 ) -> None:
-    """Darkens the ground below objects that stand on it."""
+    """Darkens the ground below standing objects; `corners` are the sprites' top left corners."""
     if layout.setting in world.FLOATING:
         return
     mask = Image.new("L", (SIZE // 2, SIZE // 2), 0)
@@ -170,22 +171,22 @@ def _cast_shadows(
 
 
 def find_font() -> Path:
-    """Finds the emoji font at `FONT_ENV` or in font folders; raises ValueError if it is missing."""
+    """Finds the emoji font by `FONT_ENV` or in font folders; raises ValueError if it is missing."""
     package = "the Debian package fonts-noto-color-emoji"
     advice = f"install {package}, or set {FONT_ENV} to the path of {FONT_FILE}."
     if font_path := os.environ.get(FONT_ENV):
         if Path(font_path).is_file():
             return Path(font_path)
-        raise ValueError(f"{FONT_ENV} names {font_path!r}, which is not a file: {advice}")
+        raise ValueError(f"{FONT_ENV} is {font_path!r}, which is not a file; {advice}")
     roots = (sys.prefix, "/usr", "/usr/local", Path.home() / ".local")
     for folder in (*(Path(root, "share/fonts") for root in roots), Path.home() / ".fonts"):
         if files := sorted(folder.rglob(FONT_FILE)):
             return files[0]
-    raise ValueError(f"{FONT_FILE} was not found: {advice}")
+    raise ValueError(f"{FONT_FILE} was not found; {advice}")
 
 
 @lru_cache(maxsize=1)
-def _font() -> ImageFont.FreeTypeFont:
+def _load_font() -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(str(find_font()), STRIKE, layout_engine=ImageFont.Layout.BASIC)
 
 
@@ -196,7 +197,7 @@ def sprite(glyph: str, hue: float | None = None) -> Image.Image:
     `hue`, in degrees, replaces the dominant hue. Raises ValueError if the font lacks the glyph.
     """
     canvas = Image.new("RGBA", (STRIKE * 2, STRIKE * 2), (0, 0, 0, 0))
-    ImageDraw.Draw(canvas).text((20, 20), glyph, font=_font(), embedded_color=True)
+    ImageDraw.Draw(canvas).text((20, 20), glyph, font=_load_font(), embedded_color=True)
     box = canvas.getchannel("A").point(lambda alpha: 255 * (alpha > 8)).getbbox()
     if box is None or not np.asarray(canvas.crop(box))[..., :3].any():
         raise ValueError(f"the emoji font has no image for {glyph!r} (U+{ord(glyph[0]):X})")
@@ -209,7 +210,7 @@ def sprite(glyph: str, hue: float | None = None) -> Image.Image:
 
 
 def _repaint(image: Image.Image, hue: float) -> Image.Image:
-    """Replaces the dominant hue of an image by `hue` (degrees); keeps greys and other hues."""
+    """Replaces the dominant hue of an image by `hue` in degrees; keeps greys and other hues."""
     hsv = np.asarray(image.convert("RGB").convert("HSV")).astype(np.int32)
     alpha = np.asarray(image.getchannel("A"))
     weight = hsv[..., 1] * hsv[..., 2] * (alpha > 128)

@@ -44,10 +44,11 @@ from polyview.training.settings import exit_on_error, positive_int
 
 CLIPS, SCENES, META = "clips.jsonl", "scenes.jsonl", "meta.json"
 _STRIDES = {"train": 4, "val": 1, "test": 1}  # strides of the stored instance maps in pixels
-_CAPTION_ATTEMPT, _CLIP_CAPTION_ATTEMPT = 1_000_000, 4_000_000  # not used by rendering
+# values of `attempt` for captions; layouts and clips use other values
+_CAPTION_ATTEMPT, _CLIP_CAPTION_ATTEMPT = 1_000_000, 4_000_000
 _CHUNK_SIZE = 25  # scenes per task of a process
 _RENDER_AGAIN = "render it again with python -m polyview scenes ... --force."
-_COUNTS = {
+_DEFAULT_COUNTS = {
     "scenes": {"train": 24_000, "val": 1_000, "test": 1_000},
     "clips": {"train": 6_000, "val": 500, "test": 500},
 }
@@ -96,13 +97,11 @@ def write_split(
     Splits share no seeds; a longer split begins with the scenes or clips of a shorter split.
     `count` is the number of scenes or, with `moving`, of clips, which must be even because of
     twins. `workers`, the number of processes, does not affect the result; None for one per core.
-    `force` renders an existing folder again. Returns False if the finished folder exists.
+    `force` renders an existing folder again. Returns False if the same split exists already.
 
-    Raises:
-        ValueError: `count` is invalid, the folder has other content and `force` is False, or the
-            emoji font is missing.
-        OSError: the folder cannot be written; partial files are removed.
-        models.files.DiskFullError: the disk has no space for the split.
+    Raises ValueError if `count` is invalid, the folder has other content and `force` is False, or
+    the emoji font is missing. Raises OSError if the folder cannot be written, and its subclass
+    `models.files.DiskFullError` if the disk is full; partial files are removed.
     """
     if count < 1 or (moving and count % 2):
         requirement = "even, as clips come in twins" if moving else "at least 1"
@@ -116,7 +115,7 @@ def write_split(
     try:
         with replacing_folder(folder) as draft:
             if moving:
-                lines = (_to_line(make_clip(seed, split, row)) for row in range(count))
+                lines = (_to_json_line(make_clip(seed, split, row)) for row in range(count))
                 (draft / CLIPS).write_text("".join(lines), "utf-8", newline="\n")
             else:
                 _write_scenes(draft, split, count, seed, workers or os.cpu_count() or 1)
@@ -150,10 +149,10 @@ def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: 
         for scene in tqdm(rendered, f"rendering {split}", count, unit="scene", disable=None):
             images.write(scene.image.data)
             instances.write(scene.instances[step // 2 :: step, step // 2 :: step].tobytes())
-            lines.write(_to_line(scene.scene))
+            lines.write(_to_json_line(scene.scene))
 
 
-def _to_line(record: Scene | Clip) -> str:
+def _to_json_line(record: Scene | Clip) -> str:
     return json.dumps(asdict(record), ensure_ascii=False) + "\n"
 
 
@@ -174,8 +173,8 @@ def load_scenes(folder: Path) -> SceneData:
         raise ValueError(f"{folder} is damaged ({error}): {_RENDER_AGAIN}") from error
     is_complete = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)
     if not is_complete or {images.dtype, instances.dtype} != {np.dtype(np.uint8)}:
-        content = f"{len(scenes)} images of 8-bit numbers"
-        raise ValueError(f"{folder} should hold {content}, but does not: {_RENDER_AGAIN}")
+        content = f"{len(scenes)} images and instance maps of 8-bit numbers"
+        raise ValueError(f"{folder} does not hold {content}: {_RENDER_AGAIN}")
     return SceneData(images, instances, scenes)
 
 
@@ -193,8 +192,7 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
         raise ValueError(f"{folder} is not finished (no readable {META}): {_RENDER_AGAIN}")
     parameters = [meta.get(key) for key in ("split", "seed", "count", "font_sha256")]
     if meta != _make_meta(file == CLIPS, *parameters):  # type: ignore[arg-type]
-        versions = f"version {meta.get('world_version')}, this code reads version {WORLD_VERSION}"
-        raise ValueError(f"{folder} is of another world ({versions}): {_RENDER_AGAIN}")
+        raise ValueError(f"{folder} is from another version of the world: {_RENDER_AGAIN}")
     parse, records = TypeAdapter(record).validate_json, list[Record]()
     try:
         with (folder / file).open(encoding="utf-8") as lines:
@@ -203,7 +201,8 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
         reason = f"line {len(records) + 1} of {file} cannot be read"
         raise ValueError(f"{folder} is damaged ({reason}): {_RENDER_AGAIN}") from error
     if len(records) != meta["count"]:
-        raise ValueError(f"{folder} should hold {meta['count']} lines, but does not")
+        number = f"{len(records)} lines, not {meta['count']}"
+        raise ValueError(f"{folder / file} holds {number}: {_RENDER_AGAIN}")
     return records
 
 
@@ -255,8 +254,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     unit = "clips" if options.moving else "scenes"
     if options.count is None:
-        options.count = _COUNTS[unit][options.split]
-    start_time = time.perf_counter()
+        options.count = _DEFAULT_COUNTS[unit][options.split]
+    start = time.perf_counter()
     is_new = write_split(**vars(options))
-    end = f"in {time.perf_counter() - start_time:.1f} s" if is_new else "were already there"
-    print(f"{options.out / options.split}: {options.count} {unit} {end}.")
+    status = f"rendered in {time.perf_counter() - start:.1f} s" if is_new else "were there before"
+    print(f"{options.out / options.split}: {options.count} {unit} {status}.")

@@ -1,8 +1,4 @@
-"""The record of a scene, from which all ground truth is computed.
-
-`layout.py` samples a scene, `render.py` renders it and measures boxes and visibility, and
-`captions.py` writes its captions.
-"""
+"""The record of a scene, from which all ground truth is computed."""
 
 from __future__ import annotations
 
@@ -27,8 +23,8 @@ SETTINGS = (
     *("meadow", "beach", "street", "snowfield", "sea", "desert", "room"),
     *("forest", "mountains", "farm", "kitchen", "stage", "moon", "underwater"),
 )
-INDOORS = frozenset({"room", "kitchen"})
-TIMELESS = frozenset({"stage", "moon", "underwater"})
+INDOORS = frozenset({"room", "kitchen"})  # settings without weather
+TIMELESS = frozenset({"stage", "moon", "underwater"})  # settings without time of day and weather
 FLOATING = frozenset({"moon", "underwater"})  # settings in which all objects may float
 
 
@@ -41,7 +37,7 @@ class SceneObject:
     color: str | None  # None if the class has no colours
     box: tuple[float, float, float, float]  # relative xyxy in 0..1, including covered pixels
     visible: float  # share of the pixels inside the image that are not covered, in 0..1
-    glyph: str  # an emoji
+    glyph: str  # the emoji that is drawn
     mirrored: bool  # whether the emoji is flipped left to right
     tilt: float  # counter-clockwise rotation in degrees
 
@@ -52,7 +48,7 @@ class Caption:
 
     text: str  # lower-case English
     view: str  # aspect of the scene: animal, things, relation, setting or counting
-    mentions: tuple[int, ...]  # indices of the mentioned objects
+    mentions: tuple[int, ...]  # indices of the mentioned objects in `Scene.objects`
     fact: dict[str, Any]  # assertions, see `training/scenes/relevance.py`
 
 
@@ -88,7 +84,7 @@ LABELS: tuple[str, ...] = tuple(name for names in LABEL_GROUPS.values() for name
 
 
 def label_matrix(scenes: Sequence[Scene]) -> NDArray[np.float32]:
-    """Returns the multi-hot labels (S, C) float32 of S scenes; the columns are `LABELS`.
+    """Returns the multi-hot labels (S, C) float32 of S scenes; the C columns are `LABELS`.
 
     A scene without a time of day or weather has zeros in all columns of that group.
     """

@@ -19,7 +19,7 @@ from polyview.models import Views
 from polyview.models.pvse import PVSE
 from polyview.training.data.split import Split, VisibleObjects
 from polyview.training.evaluation import views
-from polyview.training.evaluation.calibration import ask, fit, logistic, measure, quantile_line
+from polyview.training.evaluation.calibration import ask, fit, fit_logistic, measure, quantile_line
 from polyview.training.evaluation.evidence import _score_sets, deletion_areas, find_mentions
 from polyview.training.evaluation.kinds import kind_metrics, print_kinds, rsum_differences
 from polyview.training.evaluation.metrics import (
@@ -176,9 +176,9 @@ def test_logistic_regression_recovers_the_weights() -> None:
     random = np.random.default_rng(0)
     rows, true = random.normal(size=(40_000, 3)) * [1, 10, 0.1], (1.5, -0.2, 8.0, 0.5)
     truth = random.random(len(rows)) < sigmoid(weighted_sum(rows, true))
-    results = logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
+    results = fit_logistic(rows, truth, np.ones(len(rows)), np.array([0, 0, 1]))
     np.testing.assert_allclose(results, true, rtol=0.08)
-    bound = logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
+    bound = fit_logistic(rows, truth, np.ones(len(rows)), np.array([-1, 0, 0]))
     assert bound[0] == 0 < bound[2]
 
 
@@ -301,8 +301,8 @@ def test_view_statistics_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert row == pytest.approx(expected)
     views.print_views({"two": row})  # without faithfulness
     printed = capsys.readouterr().out
-    assert "two: entropy of the wins 0.81 of 1.00 bits, mean cosine" in printed
-    assert "two: faithfulness was not measured; it needs a mask" in printed
+    assert "two: entropy of the wins 0.81 of at most 1.00 bits, mean cosine" in printed
+    assert "two: faithfulness was not measured; it needs attention maps" in printed
     assert "the winning view" not in printed
 
 

@@ -100,8 +100,8 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, copy)
     meta = json.loads((copy / "meta.json").read_text())
     for change, message in (
-        ({"world_version": 0}, "of another world .version 0"),
-        ({"twins_version": 1}, "of another world"),  # written by an older version
+        ({"world_version": 0}, "from another version of the world"),
+        ({"twins_version": 1}, "from another version"),  # written by an older version
         ({"split": None}, "not finished"),
     ):
         (copy / "meta.json").write_text(json.dumps({**meta, **change}))
@@ -109,7 +109,7 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
             load_scenes(copy)
     (copy / "meta.json").write_text(json.dumps(meta))
     lines = (copy / "scenes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for text, message in (("".join(lines[:-1]), "should hold"), ("{", "damaged")):
+    for text, message in (("".join(lines[:-1]), "lines, not"), ("{", "damaged")):
         (copy / "scenes.jsonl").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             load_scenes(copy)
