@@ -235,14 +235,17 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
     A number is added to a repeated name. Raises ValueError if no file has the suffix of an image.
     """
-    images, left_out, name_counts = list[CollectionImage](), list[Refusal](), Counter[str]()
+    images, left_out, names = list[CollectionImage](), list[Refusal](), set[str]()
+    numbers = Counter[str]()  # the last number of each repeated name
     for path, name in files:
         if suffix_of(name) not in SUFFIXES:
             left_out.append(Refusal(name, f"{name} is not an image that can be read"))
             continue
-        name_counts[name] += 1
-        stem, suffix = PurePath(name).stem, PurePath(name).suffix
-        unique_name = name if name_counts[name] == 1 else f"{stem} ({name_counts[name]}){suffix}"
+        unique_name, original = name, PurePath(name)
+        while unique_name in names:
+            numbers[name] += 1
+            unique_name = f"{original.stem} ({numbers[name] + 1}){original.suffix}"
+        names.add(unique_name)
         images.append(CollectionImage(len(images), path, unique_name, root=folder))
     if not images:
         raise ValueError(f"none of these files is an image; supported are {_SUPPORTED}")

@@ -125,12 +125,14 @@ def test_traps_in_a_folder_are_left_out(root: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_uploads_of_one_name_get_numbers(tmp_path: Path) -> None:
-    files = [(tmp_path / "0", "a.png"), (tmp_path / "1", "a.png"), (tmp_path / "2", "notes.txt")]
+    names = ["a.png", "a.png", "a (2).png", "a.png", "notes.txt"]
+    files = [(tmp_path / str(number), name) for number, name in enumerate(names)]
     uploads = from_uploads(tmp_path, files)
-    assert [image.file for image in uploads.images] == ["a.png", "a (2).png"]
+    unique_names = [image.file for image in uploads.images]
+    assert unique_names == ["a.png", "a (2).png", "a (2) (2).png", "a (3).png"]
     assert [left.file for left in uploads.left_out] == ["notes.txt"]
     with pytest.raises(ValueError, match="none of these files is an image"):
-        from_uploads(tmp_path, files[2:])
+        from_uploads(tmp_path, files[4:])
 
 
 def make(path: Path, entries: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
