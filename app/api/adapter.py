@@ -82,20 +82,20 @@ class Endpoint:
         self.name, self.doc = function.__name__, inspect.cleandoc(function.__doc__ or "")
         signature = inspect.signature(function, eval_str=True)
         self._injected = {"state", "retriever"} & signature.parameters.keys()
-        public = [p for name, p in signature.parameters.items() if name not in self._injected]
+        parameters = [p for name, p in signature.parameters.items() if name not in self._injected]
         if "retriever" in self._injected:
-            public += [*inspect.signature(_retriever_keys, eval_str=True).parameters.values()]
-        self.signature = signature.replace(parameters=public, return_annotation=dict[str, Any])
+            parameters += [*inspect.signature(_retriever_keys, eval_str=True).parameters.values()]
+        self.signature = signature.replace(parameters=parameters, return_annotation=dict[str, Any])
         # the first type of a union such as Mistakes | Blob
         self.answer = (*get_args(signature.return_annotation), signature.return_annotation)[0]
         config = ConfigDict(populate_by_name=True, loc_by_alias=False)
         definitions: dict[str, Any] = {
-            p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in public
+            p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in parameters
         }
         self.parameters = create_model(self.name, __config__=config, **definitions)
         self.fields = self.parameters.model_fields
-        self.defaults = {p.name: None if p.default is p.empty else p.default for p in public}
-        self.types, self.body = {p.name: p.annotation for p in public}, ""
+        self.defaults = {p.name: None if p.default is p.empty else p.default for p in parameters}
+        self.types, self.body = {p.name: p.annotation for p in parameters}, ""
         for name, field in self.fields.items():
             if CONTENT in field.metadata:
                 self.body, self.types[name] = name, str if field.is_required() else str | None

@@ -32,7 +32,7 @@ class Collapse(BaseModel):
 
     method: str
     state: str = "ready"  # "running", "ready" or "failed"
-    progress: str = ""  # while running; the reason if failed
+    progress: str = ""  # of a running measurement, or the reason of a failure
     views: int = 0  # V; this and the later fields are set only if ready
     wins: list[float] | None = None  # V shares that sum to 1; None without captions
     similarity: float | None = None  # None with one view

@@ -32,7 +32,7 @@ class Truth(BaseModel):
 
 
 class Place(Hit):
-    """A hit in a column. In the first column, `left_rank` and `move` are None, `new` is False."""
+    """A hit in a column. In the first one, `left_rank` and `move` are None and `new` is False."""
 
     right: bool | None  # whether the image satisfies the query; None if not known
     left_rank: int | None  # rank in the column to the left

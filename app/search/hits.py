@@ -32,7 +32,7 @@ class Hit(BaseModel):
     captions: list[str] = []
     objects: list[Any] = []  # names of the objects in the image, if known
     satisfies: bool | None = None  # whether the image is right; None if the query is not a caption
-    probability: float | None = None  # that the image satisfies the query, if it can be estimated
+    probability: float | None = None  # that the image satisfies the query; None if not estimated
     width: int | None = None  # width of the thumbnail in pixels, if requested
     height: int | None = None  # height of the thumbnail in pixels, if requested
     alike: int | None = None  # rank of the first hit that looks nearly the same, if requested
