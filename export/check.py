@@ -113,7 +113,7 @@ def _pixel_variants(
 def _token_variants(
     runtime: Runtime, texts: Sequence[str], tokens: Tokens
 ) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-    """Yields step, variant, changed tokens, and the tokens to compare with (None: `tokens`)."""
+    """Yields step, variant, changed tokens, and tokens to compare with, or None for `tokens`."""
     max_length = runtime.info.tokenizer.max_length
     tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
     vocabulary = tokenizer.get_vocab()

@@ -174,7 +174,7 @@ class Runtime:
             raise ValueError(f"{fault}; choose a pack with an image encoder")
 
     def start_image_encoder(self) -> None:
-        """Starts the image encoder; raises PackError if it does not load, ValueError for none."""
+        """Starts the image encoder; raises PackError if it cannot, ValueError if there is none."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 
@@ -226,7 +226,7 @@ class Runtime:
     def token_features(
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
-        """Encodes token ids (B, M) and lengths (B,) from `pad`; otherwise as `text_features`."""
+        """Encodes token ids (B, M) and lengths (B,) from `pad`; returns as `text_features` does."""
         self.methods[method]  # raises for an unknown method
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)

@@ -219,7 +219,7 @@ def _export(
 
 
 def _store_in_half(graph: onnx.GraphProto) -> None:
-    """Stores weights that half precision represents exactly as half and a Cast, in place."""
+    """Replaces each weight that half precision represents exactly by its half and a Cast."""
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:
@@ -288,7 +288,7 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
 
 
 def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields pixels or image features, token ids (B_txt, M), and lengths (B_txt,) to compare."""
+    """Yields test inputs: pixels or image features, token ids (B_txt, M), lengths (B_txt,)."""
     rng, encoder = np.random.default_rng(20240), runtime.info.image_encoder
     max_length, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
     shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens

@@ -66,8 +66,8 @@ def read_releases() -> dict[str, Release]:
 
 
 def rename_weight(key: str, names: Mapping[str, str]) -> str | None:
-    """Returns our name for a weight, "-" if unused, or None; "*" in a prefix matches a number."""
-    for released_prefix, our_prefix in names.items():
+    """Returns our name for a released weight, "-" if it is unused, None if no prefix matches."""
+    for released_prefix, our_prefix in names.items():  # "*" in a prefix stands for a number
         if match := re.match(re.escape(released_prefix).replace(r"\*", r"(\d+)"), key):
             prefix = our_prefix.replace("*", "".join(match.groups()))
             return prefix if prefix == "-" else prefix + key[match.end() :]
@@ -167,7 +167,7 @@ def _load(path: Path) -> Any:
 
 
 def find_checkpoint(address: str) -> Repo:
-    """Finds the only checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`; else raises HubError."""
+    """Finds the one checkpoint at `owner/name/FILE_OR_FOLDER[@REVISION]`, or raises HubError."""
     path, separator, revision = address.partition("@")
     owner, name, *inner_path = [*filter(None, path.split("/")), "", ""]
     repository, prefix = f"{owner}/{name}{separator}{revision}", "/".join(filter(None, inner_path))

@@ -184,7 +184,7 @@ class Domain:
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of the pack's images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:
-        """Returns distances (B,) of images with features (B, N, d); about 1 for the pack's own."""
+        """Returns distances (B,) of images with features (B, N, d); about 1 for its own images."""
         standardised = (_statistics(features) - np.array(self.mean)) / np.array(self.deviation)
         return np.sqrt((standardised**2).mean(axis=1))
 

@@ -108,7 +108,7 @@ def describe_file(path: Path) -> FileInfo:
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """Returns pack.json's entry for a gallery; `images` is their SHA-256 and bytes, if known."""
+    """Returns pack.json's entry for a gallery; `images` is the images' SHA-256 and bytes."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:
