@@ -79,7 +79,7 @@ class TrainingPlan(Settings):
 
 
 class SweepRow(TrainingPlan):
-    """One row of the table.
+    """A row of the sweep's table.
 
     Attributes:
         label: name of the row.

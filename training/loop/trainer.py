@@ -231,13 +231,13 @@ def _require_text_weights(config: TrainConfig, method: Method) -> None:
 
 def _load_init(model: nn.Module, config: TrainConfig, sha256: str, tokenizer: str) -> None:
     """Copies the best weights of the run `init`; `sha256` is the image encoder's checksum."""
-    # runs do not store frozen encoders, so both runs need the same encoders
     folder, text = Path(config.init), config.text.source
     tensors, spec = load_tensors(folder / BEST)
     if spec.get("kind") != "run":
         raise ValueError(f"init: {folder / BEST} holds no trained method; name another folder")
     if spec["method"] != config.method:
         raise ValueError(f"init: {folder} is a run of {spec['method']}, not of {config.method}")
+    # runs do not store frozen encoders, so both runs need the same encoders
     init_sha256 = spec["text_encoder"].get("sha256")
     text_sha256 = sources.describe_text_source(text)["sha256"] if text and init_sha256 else None
     for matches, setting in (
