@@ -129,15 +129,15 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--images and --runs must be at least 1")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images[:count]]
     captions = [caption.text for caption in gallery.captions[: max(4, count // 4)]]
-    devices = ("cpu", "cuda" if has_gpu else "cpu")
-    runtimes = [Runtime.load(options.pack, device) for device in devices]
+    compared = Runtime.load(options.pack, "cuda" if has_gpu else "cpu")
+    runtimes = [Runtime.load(options.pack, "cpu"), compared]
     card = torch.cuda.get_device_name() if has_gpu else "no GPU"
     lines = [
         "# A GPU compared with the CPU\n",
         f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
         f"{card}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
         f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
-        f"({', '.join(runtimes[1].providers)}), Python {platform.python_version()}. "
+        f"({', '.join(compared.providers)}), Python {platform.python_version()}. "
         f"The pack {options.pack.name}, {count:,} images.\n",
         *([] if has_gpu else [f"{REHEARSAL}\n"]),
         f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
