@@ -142,7 +142,9 @@ def answer(
     query_files = {collection.file_id(image_id) for image_id in query_ids if image_id is not None}
     caption_count = k if len(terms) == 1 and not (texts or question.more or question.less) else 0
     result = retriever.search(terms, spec, k + len(query_files), file_ids, caption_count)
-    hits = [hit for hit in result.hits if collection.file_id(hit.image_id) not in query_files]
+    hits = result.hits
+    if query_files:  # the images of the query itself are left out
+        hits = [hit for hit in hits if collection.file_id(hit.image_id) not in query_files]
     result.searched -= len(result.hits) - len(hits)
     result.hits, result.k = hits[:k], k
     relevant = retriever.relevant_files(terms)
