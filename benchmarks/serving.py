@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -83,7 +82,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
             f"{time.perf_counter() - start:.1f} s, RSS {resident_mb(process):.0f} MB"
         ]
         # after the images, the app encodes captions and writes thumbnails
-        wait_until(partial(is_idle, process))
+        wait_until(lambda: is_idle(process))
         failures += ask(url, list(dict.fromkeys(questions)), reference)
         for clients in CLIENTS:
             rounds = []
