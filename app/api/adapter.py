@@ -42,6 +42,8 @@ PREFIX = "/api/v1"
 MAX_WAITING = 64  # waiting and running requests together
 _SLOTS = max(2, os.cpu_count() or 1)  # requests that are answered at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
+_STATUSES = ("400", "403", "404", "410", "421", "429", "500", "503")  # of errors
+_BODY_STATUSES = ("408", "413")  # of further errors of requests with a body
 
 
 class Server(gr.Server):
@@ -251,9 +253,12 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             for name, value in schema.get("properties", {}).items()
             if name != endpoint.body
         ]
-        responses = dict.fromkeys(("400", "404", "410", "429", "503"), refused)
-        responses["200"] = {"description": "the answer", "content": contents[endpoint.answer]}
+        answer = {"description": "the answer", "content": contents[endpoint.answer]}
         for method in endpoint.methods:
+            statuses = _STATUSES + _BODY_STATUSES if method == "POST" else _STATUSES
+            responses = dict.fromkeys(statuses, refused) | {"200": answer}
+            if endpoint.path.startswith("/clip/"):  # a request with the header Range
+                responses |= {"206": answer, "416": {"description": "no such part of the file"}}
             path = paths.setdefault(f"{PREFIX}{endpoint.path}", {})
             path[method.lower()] = {
                 "summary": endpoint.doc.splitlines()[0],
@@ -264,7 +269,9 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    info, components = {"title": "Polyview", "version": "1"}, {"schemas": schemas["$defs"]}
+    note = "A path refuses methods that are not listed here with status 405."
+    info = {"title": "Polyview", "version": "1", "description": note}
+    components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 

@@ -32,6 +32,7 @@ class Views(Timed):
 
     image_id: int
     file: str
+    captions: list[str]
     method: str
     grid: list[int]
     box: list[float]
@@ -73,7 +74,7 @@ def describe_views(
     `text` is a sentence, or empty; `settings` has values of the method's knobs (`Method.knobs`).
     Raises ValueError if the image, method or a setting is unknown, or the text cannot be read.
     """
-    method, file = retriever.methods.require_single(name), retriever.image(image_id).file
+    method, image = retriever.methods.require_single(name), retriever.image(image_id)
     knobs = {knob.name: knob for knob in method.knobs}
     if unknown := settings.keys() - knobs.keys():
         names = ", ".join(knobs) or "none"
@@ -93,7 +94,8 @@ def describe_views(
     unit = torch.nn.functional.normalize(images.embeddings[0].float(), dim=1)  # (V, D)
     answer = Views(
         image_id=image_id,
-        file=file,
+        file=image.file,
+        captions=list(image.captions),
         method=name,
         grid=list(retriever.grid if maps is None else maps.shape[1:]),
         box=box(retriever, image_id),

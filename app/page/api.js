@@ -1,6 +1,6 @@
 /**
- * The only module that sends requests to the server. Every function returns the answer of one route
- * of `/api/v1` (docs/api.md), or throws a `Refusal` with the server's message.
+ * The only module that sends requests to the server. A function that sends a request returns the
+ * answer of its route of `/api/v1` (docs/api.md), or throws a `Refusal` with the server's message.
  *
  * A request has a *lane*: a newer request of the same lane aborts the older one, so an outdated
  * answer never replaces a newer one. An aborted request never settles.
@@ -9,7 +9,7 @@
 const BASE = "/api/v1";
 const RETRIES = 3;
 const PATIENCE = 10; // seconds; if the server asks for a longer wait, the error is shown at once
-/** @type {Map<string, AbortController>} */
+/** The controller of the newest request of each lane. @type {Map<string, AbortController>} */
 const lanes = new Map();
 
 /** An error message of the server. */
@@ -22,6 +22,7 @@ export class Refusal extends Error {
 }
 
 /**
+ * Sends a request; while the server is busy, repeats it at most `RETRIES` times.
  * @param {string} path below `/api/v1`
  * @param {Record<string, any>} [parameters] empty values are left out
  * @param {{lane?: string, method?: string, body?: BodyInit, json?: any}} [options]
@@ -60,7 +61,7 @@ export async function ask(path, parameters = {}, { lane = "", method = "GET", bo
   }
 }
 
-/** @param {Record<string, any>} parameters empty values are left out, except of `q` @returns {string} */
+/** @param {Record<string, any>} parameters empty values are left out, except `q` @returns {string} */
 function queryString(parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -80,8 +81,8 @@ const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, mil
 /** @param {string} path @param {any} json */
 const post = (path, json) => ask(path, {}, { method: "POST", json });
 
-/** The parameters for pack and collection. @param {{pack: string, collection: string}} state */
-const where = ({ pack, collection }) => ({ pack, collection });
+/** The keys of the state's pack and collection. @param {{pack: string, collection: string}} state */
+const keysOf = ({ pack, collection }) => ({ pack, collection });
 
 /**
  * Hits for the state's query, example images or both.
@@ -91,7 +92,7 @@ const where = ({ pack, collection }) => ({ pack, collection });
  */
 export const search = (state, k, image = "") => {
   const { q, method, like, more, less, filters } = state;
-  const parameters = { q, method, k, filter: filters, layout: true, ...where(state) };
+  const parameters = { q, method, k, filter: filters, layout: true, ...keysOf(state) };
   if (image) return ask("/search", parameters, { lane: "search", method: "POST", json: { image } });
   return ask("/search", { ...parameters, like, more, less }, { lane: "search" });
 };
@@ -105,7 +106,7 @@ export const search = (state, k, image = "") => {
  */
 export const explainHits = (state, images, method, { lane = "", image = "" } = {}) => {
   const { q, like, more, less } = state;
-  const parameters = { q, images, method, ...where(state) };
+  const parameters = { q, images, method, ...keysOf(state) };
   if (image) return ask("/explain/hits", parameters, { lane, method: "POST", json: { content: image } });
   return ask("/explain/hits", { ...parameters, like, more, less }, { lane });
 };
@@ -113,7 +114,7 @@ export const explainHits = (state, images, method, { lane = "", image = "" } = {
 /** Evidence of one image, per view. @param {import("./state.js").State} state @param {number} image @param {string} method */
 export const explain = (state, image, method) => {
   const { q, like } = state;
-  return ask("/explain", { q, image, method, like, per_view: true, ...where(state) }, { lane: "explain" });
+  return ask("/explain", { q, image, method, like, per_view: true, ...keysOf(state) }, { lane: "explain" });
 };
 
 /**
@@ -125,42 +126,42 @@ export const explain = (state, image, method) => {
  * @param {string} lane
  */
 export const views = async (state, image, method, settings, lane) => {
-  const answer = await ask("/views", { image, method, q: state.q, settings, ...where(state) }, { lane });
+  const answer = await ask("/views", { image, method, q: state.q, settings, ...keysOf(state) }, { lane });
   for (const view of answer.views) view.attention = view.attention?.flat() ?? null;
   return answer;
 };
 
 /** @param {import("./state.js").State} state @param {string[]} methods @param {number} k */
 export const compare = (state, methods, k) =>
-  ask("/compare", { q: state.q, methods, k, like: state.like, ...where(state) }, { lane: "compare" });
+  ask("/compare", { q: state.q, methods, k, like: state.like, ...keysOf(state) }, { lane: "compare" });
 
 /** @param {import("./state.js").State} state @param {string} method @param {number[]} weights 0 to 1, one for each view @param {number} k */
 export const lens = (state, method, weights, k) =>
-  ask("/lens", { q: state.q, method, weights, k, ...where(state) }, { lane: "lens" });
+  ask("/lens", { q: state.q, method, weights, k, ...keysOf(state) }, { lane: "lens" });
 
 /** The indexed frames of a clip as hits. @param {import("./state.js").State} state @param {number} image @param {string} method */
 export const timeline = (state, image, method) =>
-  ask("/timeline", { image, q: state.q, method, ...where(state) }, { lane: "timeline" });
+  ask("/timeline", { image, q: state.q, method, ...keysOf(state) }, { lane: "timeline" });
 
 /** @param {import("./state.js").State} state @param {string} method */
-export const collapse = (state, method) => ask("/collapse", { method, ...where(state) }, { lane: "collapse" });
+export const collapse = (state, method) => ask("/collapse", { method, ...keysOf(state) }, { lane: "collapse" });
 
 /** Returns captions that one method finds and another misses; with the format "csv", all captions of the cell. @param {import("./state.js").State} state @param {number} count @param {string} [format] */
 export const mistakes = ({ a, b, k, cell, kind, order, within, queries, ...state }, count, format = "") =>
-  ask("/mistakes", { a, b, k, cell, kind, order, within, queries, count, format, ...where(state) },
+  ask("/mistakes", { a, b, k, cell, kind, order, within, queries, count, format, ...keysOf(state) },
     { lane: `mistakes ${count} ${format}` });
 
 /** Uploads a CSV file of queries. @param {import("./state.js").State} state @param {Blob} body */
-export const addQueries = (state, body) => ask("/mistakes/queries", where(state), { method: "POST", body });
+export const addQueries = (state, body) => ask("/mistakes/queries", keysOf(state), { method: "POST", body });
 
 /** @param {import("./state.js").State} state */
-export const info = (state) => ask("/info", where(state));
+export const info = (state) => ask("/info", keysOf(state));
 
 /** @param {import("./state.js").State} state */
-export const examples = (state) => ask("/examples", where(state));
+export const examples = (state) => ask("/examples", keysOf(state));
 
 /** @param {import("./state.js").State} state */
-export const results = (state) => ask("/results", where(state));
+export const results = (state) => ask("/results", keysOf(state));
 
 /**
  * The URL of an image.
@@ -169,14 +170,14 @@ export const results = (state) => ask("/results", where(state));
  * @param {boolean} [large] up to 2,048 pixels instead of 320
  */
 export const imageUrl = (state, image, large = false) =>
-  `${BASE}/image/${image}${queryString({ large: large || "", ...where(state) })}`;
+  `${BASE}/image/${image}${queryString({ large: large || "", ...keysOf(state) })}`;
 
 /** An image in the largest size that the server sends. @param {import("./state.js").State} state @param {number} image @returns {Promise<ArrayBuffer>} */
 export const imageFile = async (state, image) =>
-  (await ask(`/image/${image}`, { large: true, ...where(state) })).arrayBuffer();
+  (await ask(`/image/${image}`, { large: true, ...keysOf(state) })).arrayBuffer();
 
 /** The URL of a clip's file. @param {import("./state.js").State} state @param {number} image */
-export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(where(state))}`;
+export const clipUrl = (state, image) => `${BASE}/clip/${image}${queryString(keysOf(state))}`;
 
 /** Packs on this machine, packs to download, and the accepted addresses. */
 export const packs = () => ask("/packs");
@@ -197,16 +198,16 @@ export const addFile = (collection, name, content) =>
 export const startUpload = (collection) => post("/collections/start", { collection });
 
 /** @param {{pack: string, collection: string}} state */
-export const progress = (state) => ask("/collections/progress", where(state));
+export const progress = (state) => ask("/collections/progress", keysOf(state));
 
 /** @param {{pack: string, collection: string}} state */
-export const stopReading = (state) => post("/collections/stop", where(state));
+export const stopReading = (state) => post("/collections/stop", keysOf(state));
 
 /** @param {{pack: string, collection: string}} state */
-export const resumeReading = (state) => post("/collections/resume", where(state));
+export const resumeReading = (state) => post("/collections/resume", keysOf(state));
 
 /** Checks whether a pack preprocesses images and texts as its model expects. @param {{pack: string, collection: string}} state */
-export const checkPack = (state) => ask("/packs/check", where(state));
+export const checkPack = (state) => ask("/packs/check", keysOf(state));
 
 /** The files that a download would fetch. @param {string} address @param {string} kind "pack" or "clip" */
 export const lookPack = (address, kind) => post("/packs/look", { address, kind });

@@ -1,16 +1,16 @@
 /**
  * The collection menu: collections, the user's own images, packs from the Hub, and this machine. A
- * line below the query shows the progress of reading a collection.
+ * line at the bottom of the window shows the progress of reading a collection.
  */
 
 import * as api from "./api.js";
 import { announce, button, el, icon, select, toast } from "./dom.js";
 import { go, isOwn, state } from "./state.js";
 
-const TOGETHER = 3; // concurrent uploads
-const LARGEST = 50e6; // bytes of an uploaded file
-const MOST = 1000; // files of an upload
-const EVERY = 1000; // milliseconds between requests for progress
+const MAX_CONCURRENT = 3; // concurrent uploads
+const MAX_BYTES = 50e6; // bytes of an uploaded file
+const MAX_FILES = 1000; // files of an upload
+const INTERVAL = 1000; // milliseconds between requests for progress
 const KINDS = [
   ["pack", "A pack", "owner/name"],
   ["clip", "CLIP or SigLIP, zero-shot", "wkcn/TinyCLIP-ViT-8M-16-Text-3M-YFCC15M"],
@@ -18,7 +18,7 @@ const KINDS = [
 const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("menu"));
 const digits = (bytes) => ({ maximumFractionDigits: bytes < 1e7 ? 1 : 0 });
 const size = (bytes) => `${(bytes / 1e6).toLocaleString("en", digits(bytes))}\u00a0MB`;
-const pause = () => new Promise((done) => setTimeout(done, EVERY));
+const pause = () => new Promise((done) => setTimeout(done, INTERVAL));
 const problem = (sentence) => el("p.problem", { role: "alert" }, sentence);
 /** The key of the collection in use if it has the user's own images, which other packs can search. */
 let own = "";
@@ -41,7 +41,7 @@ export async function open(context) {
     const key = info?.gallery.key ?? "";
     own = isOwn(key) ? key : "";
     const parts = [images(packs.packs, collections, key), ownImages(packs), models(packs, info?.pack.name)];
-    if (info) parts.push(machine(info), leftOut(info.gallery));
+    if (info) parts.push(machineFacts(info), leftOutFiles(info.gallery));
     body.replaceChildren(...parts.filter(Boolean));
   } catch (error) {
     body.replaceChildren(problem(error.message));
@@ -50,7 +50,7 @@ export async function open(context) {
 
 /** Uploads dropped or chosen files as a new collection. @param {File[]} files */
 export async function upload(files) {
-  const fits = files.filter((file) => file.size && file.size <= LARGEST).slice(0, MOST);
+  const fits = files.filter((file) => file.size && file.size <= MAX_BYTES).slice(0, MAX_FILES);
   const count = fits.length;
   if (!count) {
     toast("No file can be uploaded: choose images of at most 50 MB.");
@@ -61,8 +61,8 @@ export async function upload(files) {
   }
   dialog().close();
   let sent = 0;
-  const tell = () => line(`uploading files: ${sent} of ${count}`, sent, count);
-  tell();
+  const showProgress = () => showLine(`uploading files: ${sent} of ${count}`, sent, count);
+  showProgress();
   try {
     const { collection } = await api.newUpload();
     const queue = [...fits];
@@ -70,24 +70,25 @@ export async function upload(files) {
       for (let file = queue.shift(); file; file = queue.shift()) {
         await api.addFile(collection, file.name, file);
         sent += 1;
-        tell();
+        showProgress();
       }
     };
-    await Promise.all(Array.from({ length: TOGETHER }, send));
+    await Promise.all(Array.from({ length: MAX_CONCURRENT }, send));
     const { pack } = await api.startUpload(collection);
     use(pack, collection);
   } catch (error) {
-    line("");
+    showLine("");
     toast(error.message);
   }
 }
 
-/** Switches to another collection and keeps the query, except for an example of the previous collection. */
+/** Switches to a pack and a collection. Keeps the query, unless it is an example of the previous collection. */
 function use(pack, collection) {
   dialog().close();
   const q = examples.includes(state().q) ? "" : state().q;
-  const nothing = { method: "", methods: [], image: null, view: null, words: null, inspect: "" };
-  go({ pack, collection, q, ...nothing, like: null, more: [], less: [], filters: [] });
+  const ofImages = { like: null, more: [], less: [], filters: [], image: null, inspect: "", words: null };
+  const ofPack = { method: "", methods: [], by: "", view: null, a: "", b: "", kind: "", within: [], queries: "" };
+  go({ pack, collection, q, ...ofImages, ...ofPack });
 }
 
 function images(packs, collections, current) {
@@ -104,7 +105,7 @@ function images(packs, collections, current) {
   return el("section", {}, el("div.cards", {}, ...collections.map(card)));
 }
 
-function ownImages({ private: near }) {
+function ownImages({ private: local }) {
   const input = (properties) => {
     const field = el("input", { type: "file", multiple: true, hidden: true, ...properties });
     field.addEventListener("change", () => upload([...field.files]));
@@ -128,31 +129,31 @@ function ownImages({ private: near }) {
     files,
     folder,
   );
-  const wrong = el("div");
+  const failure = el("div");
   const label = "A folder or ZIP archive on this machine";
   const example = "/home/me/photos or photos.zip";
   const place = el("input", { name: "place", required: true, placeholder: example, "aria-label": label });
   const openPlace = async (event) => {
     event.preventDefault();
-    wrong.replaceChildren();
+    failure.replaceChildren();
     try {
-      let found = await api.openPlace(place.value.trim());
-      for (; found.stage === "opening"; found = await api.progress(found)) {
-        line("looking for images", 0, 0, button("Stop", () => api.stopReading(found).catch(() => {})));
+      let progress = await api.openPlace(place.value.trim());
+      for (; progress.stage === "opening"; progress = await api.progress(progress)) {
+        showLine("looking for images", 0, 0, button("Stop", () => api.stopReading(progress).catch(() => {})));
         await pause();
       }
-      use("", found.collection);
+      use("", progress.collection);
     } catch (error) {
-      line("");
-      wrong.replaceChildren(problem(error.message));
+      showLine("");
+      failure.replaceChildren(problem(error.message));
     }
   };
   const path = el("form.row", { onsubmit: openPlace }, place, el("button", { type: "submit" }, "Open"));
   const secret = "Uploads can be searched only in this tab, and are deleted after some time without use.";
-  return el("section", {}, el("h3", {}, "My photos"), zone, near ? path : el("p.key", {}, secret), wrong);
+  return el("section", {}, el("h3", {}, "My photos"), zone, local ? path : el("p.key", {}, secret), failure);
 }
 
-function models({ packs, offers, accepts, private: near }, current) {
+function models({ packs, offers, accepts, private: local }, current) {
   const action = ({ key, own_images: images }) => {
     if (key === current) {
       return el("span.row", {}, el("span", {}, "in use ✓"), button("Check", () => check(outcome)));
@@ -179,25 +180,25 @@ function models({ packs, offers, accepts, private: near }, current) {
   };
   const form = el("form.row", { onsubmit: ask }, kind, address, el("button", { type: "submit" }, "Look up"));
   const rows = [...packs.map(row), ...offers.filter(({ installed }) => !installed).map(offer)];
-  const hub = near ? [el("p.key", {}, "From the Hugging Face Hub:"), form] : [];
+  const hub = local ? [el("p.key", {}, "From the Hugging Face Hub:"), form] : [];
   return el("section", {}, el("h3", {}, "Models"), el("ul.packs", {}, ...rows), ...hub, outcome);
 }
 
 /** Checks the preprocessing of the pack in use with captioned images. */
 async function check(outcome) {
-  outcome.replaceChildren(el("p", {}, "Testing other preprocessing on 50 images and captions, for up to a minute …"));
+  outcome.replaceChildren(el("p", {}, "Trying other preprocessing steps on 50 captioned images. This takes up to a minute …"));
   outcome.scrollIntoView({ block: "center" });
   try {
     const { method, pairs, steps } = await api.checkPack(state());
-    const wrong = steps.filter((step) => !step.right);
+    const wrongSteps = steps.filter((step) => !step.right);
     const row = ({ step, right, way, gain, error }) => {
       const other = error ? `${way} (${gain > 0 ? "+" : "−"}${Math.abs(gain).toFixed(2)} ± ${error.toFixed(2)})` : "no alternative differs";
       return el("li", {}, el("b", {}, `${right ? "✓" : "✗"} ${step}`), el("small", {}, `${right ? "next best" : "expected"}: ${other}`));
     };
-    const sentence = wrong.length
-      ? `This pack's preprocessing differs from what its model expects: ${wrong[0].step}. Fix this first: use ${wrong[0].way}.`
+    const sentence = wrongSteps.length
+      ? `This pack's preprocessing differs from what its model expects: ${wrongSteps[0].step}. Fix this first: use ${wrongSteps[0].way}.`
       : "This pack preprocesses images and texts as its model expects.";
-    const about = `${method}, ${pairs} images with a caption each. Numbers: the gain of matching pairs over others, in standard deviations of the scores, if a step is changed.`;
+    const about = `${method}, ${pairs} captioned images. A number is the gain of matching pairs over other pairs if the step is changed, in standard deviations of the scores.`;
     outcome.replaceChildren(el("p", {}, sentence), el("ul.packs", {}, ...steps.map(row)), el("p.key", {}, about));
     outcome.scrollIntoView({ block: "start" });
   } catch (error) {
@@ -206,7 +207,7 @@ async function check(outcome) {
 }
 
 /** Offers to use a pack on this machine, with the user's own images if these are in use. */
-function ready(outcome, pack, sentence) {
+function offerPack(outcome, pack, sentence) {
   outcome.replaceChildren(el("p", {}, sentence), button("Use", () => use(pack, own), "button.main"));
 }
 
@@ -216,7 +217,7 @@ async function look(outcome, address, kind) {
   try {
     const found = await api.lookPack(address, kind);
     if (found.pack) {
-      ready(outcome, found.pack, "This pack is already on this machine. ");
+      offerPack(outcome, found.pack, "This pack is already on this machine. ");
       return;
     }
     const amount = found.missing_bytes ? size(found.missing_bytes) : "Nothing";
@@ -252,7 +253,7 @@ async function fetchPack(outcome, address, kind) {
       await pause();
       job = await api.packJob(job.job);
     }
-    if (job.state === "ready") ready(outcome, job.pack, "The pack is ready. ");
+    if (job.state === "ready") offerPack(outcome, job.pack, "The pack is ready. ");
     else if (job.state === "cancelled") outcome.replaceChildren(el("p", {}, "Cancelled; the downloaded files were deleted."));
     else if (job.state === "failed") outcome.replaceChildren(problem(job.error));
   } catch (error) {
@@ -260,7 +261,7 @@ async function fetchPack(outcome, address, kind) {
   }
 }
 
-function machine({ device, providers, image_encoder: { size: side, grid, bytes } }) {
+function machineFacts({ device, providers, image_encoder: { size: side, grid, bytes } }) {
   const facts = {
     Device: device,
     "ONNX providers": providers.join(", "),
@@ -270,7 +271,7 @@ function machine({ device, providers, image_encoder: { size: side, grid, bytes }
   return el("section", {}, el("h3", {}, "This machine"), el("dl", {}, ...list));
 }
 
-function leftOut({ refused, refused_count: count, copies, copies_count: same }) {
+function leftOutFiles({ refused, refused_count: count, copies, copies_count: same }) {
   if (!count && !same) return null;
   const reasons = refused.map(({ file, reason }) => `${file}: ${reason}`);
   const files = [...reasons, ...copies.map((copy) => `${copy.file}: the same as ${copy.same_as}`)];
@@ -278,8 +279,8 @@ function leftOut({ refused, refused_count: count, copies, copies_count: same }) 
   return el("details.fold", {}, el("summary", {}, `${count + same} files are left out`), list);
 }
 
-/** Shows the progress line below the query; an empty sentence hides it. */
-function line(sentence, done = 0, total = 0, ...actions) {
+/** Shows a sentence in the progress line, with a bar if there is a total; an empty sentence hides the line. */
+function showLine(sentence, done = 0, total = 0, ...actions) {
   const box = /** @type {any} */ (document.getElementById("reading"));
   const bar = total > 0 && el("progress", { max: total, value: done, "aria-label": "Progress" });
   box.hidden = !sentence;
@@ -312,13 +313,13 @@ export async function watch(now, context, grown) {
     try {
       found = await api.progress(now);
     } catch (error) {
-      if (watched === place) line(error.status === 410 ? "" : error.message);
+      if (watched === place) showLine(error.status === 410 ? "" : error.message);
       return;
     }
     if (watched !== place) return;
     const { stage, done, total, searchable = 0, complete, progress } = found;
     if (complete || stage === "failed") {
-      finished(found, mine, now, context);
+      showOutcome(found, mine, now, context);
       if (!first || searchable !== before) {
         announce(progress);
         await grown();
@@ -327,7 +328,7 @@ export async function watch(now, context, grown) {
     }
     const stopped = stage === "stopped";
     const action = stopped ? button("Resume", act(api.resumeReading)) : mine && button("Stop", act(api.stopReading));
-    line(`${progress || "opening"}${searchable ? `, ${searchable} can be searched` : ""}`, done, total, action);
+    showLine(`${progress || "opening"}${searchable ? `, ${searchable} can be searched` : ""}`, done, total, action);
     if (searchable && !before) await grown();
     before = searchable;
     if (stopped) return;
@@ -336,20 +337,20 @@ export async function watch(now, context, grown) {
 }
 
 /** Shows the outcome of reading a collection. */
-function finished({ stage, progress, refused_count: count, mismatch }, mine, now, context) {
+function showOutcome({ stage, progress, refused_count: count, mismatch }, mine, now, context) {
   if (stage === "failed") {
-    line(progress);
+    showLine(progress);
     return;
   }
   const left = mine && count > 0;
   const sentences = [left && `${count} ${count === 1 ? "file is" : "files are"} left out.`, mismatch?.sentence];
   const better = mismatch?.better;
   const change = better && button(`Use ${better}`, () => use(better, now.collection));
-  line(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Show the files", () => open(context)));
+  showLine(sentences.filter(Boolean).join(" "), 0, 0, change, left && button("Show the files", () => open(context)));
 }
 
 /** The message for a collection that no longer exists. @param {string} sentence @returns {HTMLElement} */
-export function gone(sentence) {
+export function goneMessage(sentence) {
   const choose = () => document.getElementById("collection")?.click();
   const actions = [button("Search the scenes", () => use("", ""), "button.main"), button("Choose images again", choose)];
   const title = el("h2", {}, "This collection is no longer available");

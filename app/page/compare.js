@@ -123,8 +123,7 @@ class Compare {
     const usual = button("Back to the default methods", () => go({ methods: [] }));
     this.columns.replaceChildren(el("div", {}, el("p.problem", { role: "alert" }, sentence), reset && usual));
     for (const part of [this.bar, this.jump]) part.replaceChildren();
-    this.dock.hidden = true;
-    this.more.hidden = true;
+    this.dock.hidden = this.more.hidden = true;
     document.getElementById("notes")?.replaceChildren();
   }
 

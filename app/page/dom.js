@@ -1,4 +1,4 @@
-/** Builds elements. */
+/** Creates elements, and shows menus, messages and file downloads. */
 
 /**
  * @param {string} tag with classes: "button.quiet"
@@ -35,11 +35,11 @@ export const button = (label, onclick, tag = "button", properties = {}) =>
 export const toggle = (tag, key, pressed, onclick, ...children) =>
   el(tag, { type: "button", "data-key": key, "aria-pressed": String(pressed), onclick }, ...children);
 
-/** A round button without words. @param {string} label read aloud @param {string} sign @param {() => void} onclick */
+/** A round button without words. @param {string} label for screen readers @param {string} sign @param {() => void} onclick */
 export const icon = (label, sign, onclick) =>
   button(sign, onclick, "button.quiet.round", { "aria-label": label, title: label });
 
-/** @param {string} label read aloud @param {any[]} options @param {any} value @param {(value: string) => void} change */
+/** @param {string} label for screen readers @param {any[]} options @param {any} value @param {(value: string) => void} change */
 export function select(label, options, value, change) {
   const shared = { "aria-label": label, "data-key": label, onchange: () => change(chosen.value) };
   const chosen = el("select", shared, ...options);
@@ -81,6 +81,7 @@ export function closeMenus(element = null) {
  * @returns {any} null if there is none in this direction
  */
 export function nearest(from, others, key) {
+  // (right, down) is the unit vector of the arrow
   const [right, down] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key] ?? [0, 0];
   const centre = (element) => {
     const { left, top, width, height } = element.getBoundingClientRect();

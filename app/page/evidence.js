@@ -15,12 +15,12 @@ export const COLOURS = ["#f59f00", "#2563eb", "#d6336c", "#2f9e44"];
 /** The maximum number of listed views; a method with a view for each cell has more. */
 export const MAX_VIEWS = 16;
 
-const CONTOUR = 0.38;
-const SOFT = [0.15, 0.5];
-const SATURATION = 0.7;
-const BRIGHTNESS = 0.88;
-const TINT = 0.28;
-const ATTENTION = 0.45;
+const CONTOUR = 0.38; // value of the contour
+const SOFT = [0.15, 0.5]; // values between which an image changes from muted to unchanged
+const SATURATION = 0.7; // of muted colours
+const BRIGHTNESS = 0.88; // of muted colours
+const TINT = 0.28; // opacity of the word's colour over the strongest cell
+const ATTENTION = 0.45; // opacity of the attention overlay
 /** The colour of bars over the frames of a clip. */
 export const ATTENTION_COLOUR = "#2a9d8f";
 /** The colour of evidence against words. */
@@ -154,10 +154,7 @@ function hatch(context, field, width, height, scale) {
   }
 }
 
-/**
- * Bicubic (Catmull-Rom) interpolation of cells to pixels; 0 outside the box.
- * @returns {Float32Array} (height * width)
- */
+/** Bicubic (Catmull-Rom) interpolation of cells to height * width pixels; 0 outside the box. @returns {Float32Array} */
 function upsample(values, [rows, columns], width, height, [left, top, right, bottom]) {
   const across = weights(columns, width, left, right);
   const down = weights(rows, height, top, bottom);

@@ -12,6 +12,7 @@ import { COLOURS, drawEvidence, drawStrip } from "./evidence.js";
 
 const MAX_WORDS = 4; // shown at once
 const WEAK = 0.25; // share of the strongest cell; an image below it has no evidence to draw
+const UNREAD = "No word of the query is known, so the order of the images means nothing.";
 const FUNCTION_WORDS = new Set(
   "a an the of in on at to is are be and or with by for from it its this that there can some as i you".split(" "),
 );
@@ -33,8 +34,10 @@ export class Explanation {
     this.words = this.columns.map(({ word }) => word);
     this.negative = this.columns.map(({ weight }) => weight < 0);
     this.grid = answer.grid;
+    const parts = this.columns.filter(({ start }) => start >= 0); // words, and query images
+    const unread = parts.length > 0 && parts.every(({ unknown }) => unknown);
     /** The reason why there is no map; empty if there is one. */
-    this.remark = answer.remark;
+    this.remark = unread ? UNREAD : answer.remark;
     /** Rows and columns of a clip's frames; null if the cells belong to one image. */
     this.sheet = answer.sheet;
     /** @type {Map<number, ImageEvidence>} */
@@ -85,7 +88,7 @@ export class Explanation {
     if (score === undefined) return "";
     const known = words.filter((word) => word in sums);
     const rest = score - known.reduce((total, word) => total + sums[word], 0);
-    const within = rest > -0.005 && known.every((word) => sums[word] > -0.005); // not "0.38 of the score 0.37"
+    const within = rest > -0.005 && known.every((word) => sums[word] > -0.005); // each is a part of the score
     const parts = known.map((word) => `"${this.words[word]}" contributes ${decimal(sums[word])}`).join("; ");
     return parts && `${parts}${within ? " of the score" : "; the whole score is"} ${decimal(score)}`;
   }
@@ -95,9 +98,9 @@ export class Explanation {
     if (this.remark) return [];
     if (chosen) return chosen.filter((word) => word < this.words.length).slice(0, MAX_WORDS);
     if (!this.words.length) return [];
-    const telling = ({ word, start, unknown }) => start >= 0 && !unknown && !isFunctionWord(word);
-    const candidates = [...this.words.keys()].filter((index) => telling(this.columns[index]));
-    if (!candidates.length) candidates.push(...this.words.keys());
+    const isContentWord = ({ word, start, unknown }) => start >= 0 && !unknown && !isFunctionWord(word);
+    const candidates = [...this.words.keys()].filter((index) => isContentWord(this.columns[index]));
+    if (!candidates.length) candidates.push(...[...this.words.keys()].filter((index) => !this.columns[index].unknown));
     return [candidates.reduce((best, word) => (this.sums[word] > this.sums[best] ? word : best))];
   }
 

@@ -8,7 +8,7 @@ import { methodOf } from "./main.js";
 import { confidence, drawNotes, factSelects } from "./notes.js";
 import { Panel } from "./panel.js";
 import { Selection } from "./selection.js";
-import { content, go, state } from "./state.js";
+import { go, state, storedImage } from "./state.js";
 
 const PAGE = 60; // hits in a request
 const MAX_HITS = 1000;
@@ -91,7 +91,7 @@ class Explore {
 
   async #ask(now) {
     const question = this.question;
-    const image = content(now.upload);
+    const image = storedImage(now.upload);
     if (now.upload && !image) {
       this.#fail("The query image of this link is stored only in the tab where it was chosen. Choose the image again.");
       return;
@@ -131,7 +131,7 @@ class Explore {
     const question = this.question;
     const k = Math.min(MAX_HITS, 2 * this.k);
     const now = { ...state(), method: methodOf(state()) };
-    const answer = await api.search(now, k, content(now.upload)).catch((error) => toast(error.message));
+    const answer = await api.search(now, k, storedImage(now.upload)).catch((error) => toast(error.message));
     this.loading = false;
     if (!answer || question !== this.question) return;
     Object.assign(this, { k, answer });
@@ -152,7 +152,7 @@ class Explore {
     try {
       if (this.explained) await this.grid.images(); // images load before evidence, except at the start
       if (question !== this.question) return; // its request would abort that of the newer question
-      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image: content(now.upload) });
+      const answer = await api.explainHits(now, missing, methodOf(now), { lane: "evidence", image: storedImage(now.upload) });
       if (question !== this.question) return;
       if (this.explanation) this.explanation.add(answer);
       else this.explanation = new Explanation(answer);

@@ -6,11 +6,7 @@ const OF_COLUMN = ["method", "title", "ms"];
 const OF_HIT = ["rank", "image_id", "file", "seconds", "score", "right", "left_rank"];
 const FORMULA = /^(\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/; // text that a spreadsheet would execute
 
-/**
- * One row for each column and rank; unknown values are empty.
- * @param {any} answer of `/compare`
- * @returns {Blob}
- */
+/** A row for each column and rank; unknown values are empty. @param {any} answer of `/compare` @returns {Blob} */
 export function toCsv(answer) {
   const rows = answer.columns.flatMap((column, c) =>
     column.hits.map((hit) => [

@@ -17,7 +17,7 @@ const GAP = 8;
 const ROW = 190; // height of a row on a wide screen
 const ROW_NARROW = 172;
 const EAGER = 16; // images that load before the layout
-const WIDEST = 1600; // pixels of a canvas over a tile
+const MAX_WIDTH = 1600; // of a canvas over a tile, in pixels
 
 export class Grid {
   /** @param {HTMLElement} container @param {GridOptions} options */
@@ -220,12 +220,12 @@ export function canvasOver(image, height = coveringHeight(image)) {
   return canvas;
 }
 
-/** Minutes and seconds. @param {number} seconds */
+/** Formats a time as minutes and seconds, such as 1:05. @param {number} seconds */
 export const clock = (seconds) =>
   `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
 /** The height in pixels of an image that is scaled to cover its tile. @param {HTMLImageElement} image */
 function coveringHeight({ clientWidth, clientHeight, naturalWidth, naturalHeight }) {
   const scale = Math.max(clientWidth / naturalWidth, clientHeight / naturalHeight) * Math.min(2, devicePixelRatio);
-  return Math.round(naturalHeight * Math.min(scale || 1, WIDEST / naturalWidth)) || 1; // 0: not laid out
+  return Math.round(naturalHeight * Math.min(scale || 1, MAX_WIDTH / naturalWidth)) || 1; // 0: not laid out
 }

@@ -10,7 +10,7 @@ import { describeArray, knobTitle } from "./inside.js";
 import { methodOf } from "./main.js";
 import { CELLS, clipPlayer, legend } from "./panel.js";
 import { curves, heatmap } from "./plots.js";
-import { content, go, state } from "./state.js";
+import { go, state, storedImage } from "./state.js";
 
 const TABS = { words: "Words", views: "Views", lens: "Lens", inside: "Inside" };
 const BIG = 900; // pixels of the large canvas
@@ -59,7 +59,7 @@ export class Inspect {
     const ask = { ...now, more: [], less: [] };
     const words = now.q || now.like !== null || now.upload;
     const explained = words
-      ? api.explainHits(ask, [now.image], method, { lane: "inspect", image: content(now.upload) })
+      ? api.explainHits(ask, [now.image], method, { lane: "inspect", image: storedImage(now.upload) })
       : Promise.resolve(null);
     try {
       const [views, answer] = await Promise.all([
@@ -89,7 +89,7 @@ export class Inspect {
     const options = Object.entries(this.context.info.methods).map(([value, { title }]) => el("option", { value }, title));
     const choose = select("Method", options, this.method, (by) => go({ by, view: null }, { replace: true }));
     const tab = ([name, label]) =>
-      button(label, () => go({ inspect: name }, { replace: true }), "button", {
+      button(label, () => go({ inspect: name }, { replace: true }), "button.quiet", {
         role: "tab",
         id: `tab-${name}`,
         "aria-controls": "inspect-side",

@@ -14,7 +14,7 @@
 
 import * as api from "./api.js";
 import { button, closeMenus, el, icon, toast } from "./dom.js";
-import { content, go, isOwn, isPrivate, keep, link, state, subscribe } from "./state.js";
+import { go, isOwn, isPrivate, link, state, storeImage, storedImage, subscribe } from "./state.js";
 
 /** @type {Record<string, () => Promise<any>>} */
 const SCREENS = {
@@ -29,7 +29,7 @@ const byId = (id) => /** @type {any} */ (document.getElementById(id));
 /** @type {Context} */
 const context = { info: null, examples: null, hit: null };
 let current = { name: "", screen: null };
-let loaded = "";
+let loaded = ""; // the pack and collection that `context` describes
 /** @type {any} */
 let inspect = null;
 
@@ -57,7 +57,7 @@ async function update(now, before) {
     return;
   }
   const name = now.screen in SCREENS ? now.screen : "explore";
-  const coming = SCREENS[name]();
+  const loading = SCREENS[name]();
   document.body.dataset.screen = name;
   try {
     await load(now);
@@ -78,7 +78,7 @@ async function update(now, before) {
     else anchor.removeAttribute("aria-current");
   }
   if (current.name !== name) {
-    const module = await coming;
+    const module = await loading;
     if (now !== state()) return;
     current.screen?.close?.();
     byId("screen").replaceChildren();
@@ -106,14 +106,14 @@ function leave() {
 /** Shows an error instead of a screen, with possible actions. */
 async function refuse(status, sentence) {
   leave();
-  const { gone } = await import("./collections.js");
-  const message = status === 410 ? gone(sentence) : el("p.problem", { role: "alert" }, sentence);
+  const { goneMessage } = await import("./collections.js");
+  const message = status === 410 ? goneMessage(sentence) : el("p.problem", { role: "alert" }, sentence);
   byId("screen").replaceChildren(message);
 }
 
 /** Draws the query image in the query box. */
 function drawExample(now) {
-  const source = now.upload ? content(now.upload) : now.like === null ? "" : api.imageUrl(now, now.like);
+  const source = now.upload ? storedImage(now.upload) : now.like === null ? "" : api.imageUrl(now, now.like);
   const remove = () => go({ upload: "", like: null, image: null, words: null });
   const image = source ? el("img", { src: source, alt: "The query image" }) : "image";
   const parts = now.upload || now.like !== null ? [image, icon("Remove the image", "×", remove)] : [];
@@ -173,7 +173,7 @@ function pastQueries() {
 /** Searches with an image file. @param {File} file */
 async function askWith(file) {
   try {
-    const upload = await keep(file);
+    const upload = await storeImage(file);
     go({ upload, like: null, q: "", more: [], less: [], image: null, words: null, view: null, screen: "explore" });
   } catch (error) {
     toast(error.message);

@@ -135,8 +135,8 @@ class Mistakes {
 
   /** A button that uploads a CSV file of queries. */
   #file() {
-    const take = (key) => go({ ...FIRST, ...key });
-    const choose = () => api.addQueries(state(), input.files[0]).then(take, ({ message }) => toast(message));
+    const show = ({ queries }) => go({ ...FIRST, queries });
+    const choose = () => api.addQueries(state(), input.files[0]).then(show, ({ message }) => toast(message));
     const input = el("input", { type: "file", accept: ".csv,text/csv", hidden: true, onchange: choose });
     const title = "A line for each query: query, image (file or id), kind";
     return el("span", {}, input, button("Queries from a CSV file", () => input.click(), "button", { title }));

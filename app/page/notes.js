@@ -10,7 +10,7 @@ const NOTICE = "polyview.photos-notice";
 const NEGATION = /\b(?:no|not|without|lacks|lacking)\s+(?:an?\s+|any\s+|the\s+)?([\p{L}-]+)/iu;
 const [SURE, LIKELY] = [0.8, 0.4]; // minimum probabilities
 const INFORMATIVE = 0.8; // minimum area under a calibration's ROC curve: docs/evidence.md
-const QUIET = 0.2; // words below this share of the strongest word are faint
+const FAINT = 0.2; // words below this share of the strongest word are faint
 
 /**
  * @param {import("./state.js").State} now
@@ -55,22 +55,22 @@ export function wordChips(now, explanation, chosen, id, preview) {
     chip.onpointerleave = () => preview?.(null);
     const tint = isFunctionWord(word) ? Math.min(0.3, share) : share;
     chip.style.setProperty("--tint", `${Math.round(45 * tint)}%`);
-    if (share < QUIET) chip.classList.add("faint");
+    if (share < FAINT) chip.classList.add("faint");
     if (place >= 0) chip.style.setProperty("--word", COLOURS[place]);
     return chip;
   });
 }
 
 /** Returns whether a method's calibration separates correct hits from others. @param {any} method of `/info` */
-const informative = (method) => (method?.calibration?.area ?? 0) >= INFORMATIVE;
+const isInformative = (method) => (method?.calibration?.area ?? 0) >= INFORMATIVE;
 
 /**
- * The confidence of a hit: "sure", "likely", or empty if it is unknown or the correct answer is known.
+ * The confidence of a hit: "sure", "likely" or empty; always empty if the correct answers are known.
  * @param {any} hit
  * @param {any} method of `/info`
  */
 export function confidence({ satisfies, probability }, method) {
-  if (typeof satisfies === "boolean" || !informative(method)) return "";
+  if (typeof satisfies === "boolean" || !isInformative(method)) return "";
   return probability >= SURE ? "sure" : probability >= LIKELY ? "likely" : "";
 }
 
@@ -113,7 +113,7 @@ function hints(now, answer, context) {
   if (answer.remark && !answer.unknown.length && !answer.unsupported.length) hints.push(el("span", {}, answer.remark));
   const small = context.info.pack.name === "photos";
   const right = answer.hits.some((hit) => hit.satisfies);
-  const sure = informative(context.info.methods[answer.method]);
+  const sure = isInformative(context.info.methods[answer.method]);
   if (answer.matches === false && sure && !right && !small && !hints.length) {
     hints.push(el("span", {}, "No image seems to match; these are the closest."));
   }

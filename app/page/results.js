@@ -103,8 +103,8 @@ class Results {
       announce(`Sorted by ${title}, ${down ? "highest" : "lowest"} first`);
     };
     const properties = { title: meaning, "aria-description": meaning || null, onfocus: explain, onmouseenter: explain };
-    const label = button(`${title}${best === "lowest" ? " ↓" : ""}`, resort, "button", properties);
-    label.append(el("i", { "aria-hidden": "true" }, { none: "", descending: " ▾", ascending: " ▴" }[order]));
+    const label = button(`${title}${best === "lowest" ? " ↓" : ""}`, resort, "button.quiet", properties);
+    label.append(el("span", { "aria-hidden": "true" }, { none: "", descending: " ▾", ascending: " ▴" }[order]));
     return el("th", { scope: "col", "aria-sort": order, "data-key": key }, label);
   }
 }

@@ -31,8 +31,8 @@
  */
 
 const MINE = "mine";
-const KEY = "polyview.collection";
-const IMAGE = "polyview.image.";
+const KEY = "polyview.collection"; // of the uploaded collection's key in session storage
+const IMAGE = "polyview.image."; // prefix of the query images in session storage
 const MAX_SIDE = 640; // pixels; encoders read at most 384
 const MAX_IMAGES = 8; // query images in session storage
 
@@ -53,7 +53,7 @@ const numbers = (name) => ({
   write: list(name).write,
 });
 
-/** The codec of each field in the query string. @type {Record<string, any>} */
+/** For each field, `read` parses the values of its URL parameter `name`, and `write` returns them. @type {Record<string, any>} */
 const FIELDS = {
   screen: { name: "screen", read: (all) => all[0] || "explore", write: (v) => (v === "explore" ? [] : [v]) },
   q: text("q"),
@@ -80,10 +80,7 @@ const FIELDS = {
   plain: { name: "plain", read: (all) => all[0] === "1", write: (value) => (value ? ["1"] : []) },
 };
 
-/**
- * @param {string} search query string of a URL
- * @returns {State}
- */
+/** The state of a URL. @param {string} search its query string @returns {State} */
 export function parse(search) {
   const query = new URLSearchParams(search);
   const state = {};
@@ -93,10 +90,7 @@ export function parse(search) {
   return { ...state, collection: own, gone: collection === MINE && !own };
 }
 
-/**
- * @param {State} state
- * @returns {string} path and query string, without the key of an upload
- */
+/** The path and query string of a state, without the key of an upload. @param {State} state @returns {string} */
 export function link(state) {
   const query = new URLSearchParams();
   for (const [key, field] of Object.entries(FIELDS)) {
@@ -160,7 +154,7 @@ addEventListener("popstate", () => {
  * @returns {Promise<string>} the name to put into the state
  * @throws {Error} with a sentence, if the browser cannot decode the file
  */
-export async function keep(file) {
+export async function storeImage(file) {
   const bitmap = await createImageBitmap(file).catch(() => {
     throw new Error(`${file.name} cannot be read as an image. Use JPEG, PNG or WebP.`);
   });
@@ -180,4 +174,4 @@ export async function keep(file) {
 }
 
 /** The content of a query image as a data URI; empty if this tab does not have it. @param {string} name */
-export const content = (name) => (name ? sessionStorage.getItem(IMAGE + name) ?? "" : "");
+export const storedImage = (name) => (name ? sessionStorage.getItem(IMAGE + name) ?? "" : "");

@@ -247,6 +247,12 @@ def test_openapi_lists_every_route(private: Server) -> None:
     assert {f"/api/v1{endpoint.path}" for endpoint in ENDPOINTS} == set(described)
     search = {item["name"] for item in described["/api/v1/search"]["get"]["parameters"]}
     assert {"q", "filter", "k", "collection"} <= search
+    shared = {"200", "400", "403", "404", "410", "421", "429", "500", "503"}
+    for path, operations in described.items():
+        for method, operation in operations.items():
+            extra = {"408", "413"} if method == "post" else set()
+            extra |= {"206", "416"} if "/clip/" in path else set()
+            assert operation["responses"].keys() == shared | extra
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     for endpoint in ENDPOINTS:
         assert f"{endpoint.path}`" in text, endpoint.path

@@ -41,14 +41,22 @@ def choose_examples(retriever: Retriever) -> list[Example]:
 
     Methods take turns: each adds the caption that the other methods rank worst, by the best of
     their ranks. The aspects that captions describe have equal shares if possible, and no two
-    examples share an image.
+    examples share an image. Captions that mention an object whose name has several words, such as
+    "fire engine", are left out: their evidence is that of a part of the name.
     """
+    truths = [image.truth for image in retriever.collection.images if image.truth]
+    compound = {
+        caption.text
+        for truth in truths
+        for caption in truth.captions
+        if any(" " in truth.objects[i].name for i in caption.mentions)
+    }
     unique = {caption.text: caption for caption in load_captions(retriever)}
     captions = [
         caption
         for text, caption in unique.items()
         if parse(text) == [Term(text)] and not unsupported_aspects(retriever.info, text)
-        if len(text) <= LONGEST
+        if len(text) <= LONGEST and text not in compound
     ]
     results = until(lambda: rank_in_background(retriever, captions, (), "curated").result, 3600)
     names = [*retriever.methods]

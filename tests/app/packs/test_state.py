@@ -4,6 +4,7 @@ import os
 import tempfile
 import threading
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -33,11 +34,21 @@ def upload(state: AppState, count: int = 1) -> str:
 
 def test_unused_uploads_are_deleted(state: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     key = upload(state)
-    folder = state.uploads[key].folder
+    folder, go_on, read = state.uploads[key].folder, threading.Event(), Index._read_files
+
+    def wait_and_read(index: Index) -> None:
+        assert go_on.wait(60)
+        read(index)
+
+    monkeypatch.setattr(Index, "_read_files", wait_and_read)
     retriever = state.start_upload(key, "")
     assert state.retriever("", key) is retriever
-    assert retriever.index.wait(60)
     monkeypatch.setattr(uploads, "UPLOAD_SECONDS", -1.0)
+    state.sweep()
+    assert folder.exists()  # the last step may still write
+    go_on.set()
+    retriever.index.join(60)
+    assert retriever.index.progress.stage == "stopped"
     state.sweep()
     assert not folder.exists()
     for ask in (
@@ -201,6 +212,13 @@ def test_open_folders_and_packs_are_bounded(
         state.retriever(state.first_pack, keys[-1])
     with pytest.raises(Refusal, match="open the folder again"):
         state.retriever("", keys[0])
+    archive = tmp_path / "images.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("x.png", encoded(0))
+    unpacked = state.retriever("", state.open_collection(str(archive))).collection.folder
+    os.utime(unpacked, (0, 0))
+    state.sweep()  # an open archive is not deleted as unused
+    assert time.time() - unpacked.stat().st_mtime < 60
     assert state.retriever(state.first_pack, keys[2]).collection.title == "2"
     for length in (8, 9):
         pack = state.add_pack(variant(tiny_pack, tmp_path / f"pack {length}", length))

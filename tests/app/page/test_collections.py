@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.app.api.conftest import encoded
 from tests.app.conftest import draw
-from tests.app.page.conftest import NewTab
+from tests.app.page.conftest import PHONE, NewTab
 from tests.app.serving import Server
 
 pytestmark = pytest.mark.browser
@@ -71,8 +71,10 @@ def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_p
     for i in range(400):  # bytes after the image give each file its own content
         (tmp_path / f"drawn-{i}.jpg").write_bytes(content + bytes([0, i % 256, i // 256]))
     (tmp_path / "notes.png").write_text("no image")
-    page = new_tab(private.url).page
+    tab = new_tab(private.url, PHONE)
+    page = tab.page
     open_menu(page, private)
+    page.evaluate("window.shifts = 0")
     expect(page.locator("#menu")).to_contain_text("CPUExecutionProvider")
     for place in (tmp_path / "missing", tmp_path):
         page.fill("#menu input[name=place]", str(place))
@@ -91,6 +93,7 @@ def test_a_folder_is_stopped_and_resumed(private: Server, new_tab: NewTab, tmp_p
     resume.click()
     expect(reading).to_contain_text("1 file is left out", timeout=120_000)
     expect(reading.get_by_role("progressbar")).to_have_count(0)
+    assert tab.fits()
     page.get_by_role("button", name="Show the files").click()
     page.locator("#menu .fold summary").click()
     expect(page.locator("#menu .fold")).to_contain_text("notes.png")

@@ -34,6 +34,10 @@ def test_the_first_screen_is_a_right_example_with_evidence(
     tab.open()
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     expect(tab.page.get_by_text(NOTHING)).to_have_count(0)
+    example = tab.page.locator("#query").input_value()
+    objects = bundled.get("search", q=example, k=1)["hits"][0]["objects"]
+    word = tab.page.locator("#notes .chip[aria-pressed=true]").inner_text()
+    assert word.removesuffix("s") in objects  # the evidence is that of a whole name
     assert tab.top(".tile") <= top
     assert tab.fits()
     evidence, original = pixels(tab.page.locator(".tile canvas").first)
@@ -87,12 +91,14 @@ def test_links_history_and_screens_keep_the_state(tab: Tab, new_tab: NewTab) -> 
 
 
 def test_another_collection_keeps_the_query_but_not_the_example(tab: Tab) -> None:
-    tab.open()
+    tab.open("?a=pvse&b=mvam&kind=counting&queries=0&k=5")  # of Mistakes
     query, menu = tab.page.locator("#query"), tab.page.locator("#menu")
     example = query.input_value()
     tab.page.locator("#collection").click()
     menu.locator(".card", has_text="Scenes in motion").click()
     expect(query).not_to_have_value(example)
+    expect(tab.page).not_to_have_url(re.compile("[?&](a|b|kind|queries)="))
+    expect(tab.page).to_have_url(re.compile("[?&]k=5"))
     expect(tab.tiles.first).to_have_attribute("data-right", "")
     tab.ask("a panda")
     tab.page.locator("#collection").click()
@@ -140,9 +146,11 @@ def test_terms_negation_and_unknown_words(tab: Tab, bundled: Server) -> None:
     tab.ask("a guitr")
     tab.page.locator("#notes").get_by_role("link", name="guitar", exact=True).click()
     expect(tab.page.locator("#query")).to_have_value("a guitar")
-    tab.ask("rtjkwerq")
+    tab.open("?q=rtjkwerq&words=0", ".tile img")
     expect(tab.page.get_by_text('"rtjkwerq" is unknown.')).to_be_visible()
     expect(tab.page.get_by_text("Did you mean")).to_have_count(0)
+    expect(tab.page.locator("#notes")).to_contain_text("No word of the query is known")
+    expect(tab.page.locator(".tile canvas")).to_have_count(0)
 
 
 def test_confidence_is_hidden_for_known_answers(tab: Tab, bundled: Server) -> None:

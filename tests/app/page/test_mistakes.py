@@ -119,6 +119,8 @@ def test_captions_open_in_compare_images_in_inspect(new_tab: NewTab, bundled: Se
     expect(page.locator("#inspect").get_by_label("Method", exact=True)).to_have_value("vse_infty")
     assert f"image={first['first_b']}" in page.url
     expect(page.locator("#inspect .word").first).to_be_visible()
+    own = bundled.get("images", start=first["first_b"], count=1)["hits"][0]["captions"]
+    expect(page.locator("#inspect .left > .caption")).to_have_text(own[0])
     page.keyboard.press("/")  # does not leave the screen below the dialog
     page.keyboard.press("Escape")
     expect(page.locator("#inspect")).not_to_be_visible()
