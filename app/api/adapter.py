@@ -43,7 +43,6 @@ MAX_WAITING = 64  # waiting and running requests together
 _SLOTS = max(2, os.cpu_count() or 1)  # requests that are answered at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
 _STATUSES = ("400", "403", "404", "410", "421", "429", "500", "503")  # of errors
-_BODY_STATUSES = ("408", "413")  # of further errors of requests with a body
 
 
 class Server(gr.Server):
@@ -255,8 +254,8 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         ]
         answer = {"description": "the answer", "content": contents[endpoint.answer]}
         for method in endpoint.methods:
-            statuses = _STATUSES + _BODY_STATUSES if method == "POST" else _STATUSES
-            responses = dict.fromkeys(statuses, refused) | {"200": answer}
+            body_statuses = ("408", "413") if method == "POST" else ()
+            responses = dict.fromkeys(_STATUSES + body_statuses, refused) | {"200": answer}
             if endpoint.path.startswith("/clip/"):  # a request with the header Range
                 responses |= {"206": answer, "416": {"description": "no such part of the file"}}
             path = paths.setdefault(f"{PREFIX}{endpoint.path}", {})
@@ -269,8 +268,7 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    note = "A path refuses methods that are not listed here with status 405."
-    info = {"title": "Polyview", "version": "1", "description": note}
+    info = {"title": "Polyview", "version": "1", "description": "Other methods: status 405."}
     components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 

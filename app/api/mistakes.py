@@ -203,8 +203,11 @@ def parse_queries(retriever: Retriever, content: bytes) -> list[Caption]:
     for image in retriever.collection.images:
         spellings = (str(image.image_id), Path(image.file).name, image.file)
         image_ids |= dict.fromkeys(spellings, image.image_id)
-    lines = csv.reader(content.decode(errors="replace").splitlines())
-    for number, line in enumerate(_checked_lines(lines), 1):
+    try:
+        lines = list(csv.reader(content.decode(errors="replace").splitlines()))
+    except csv.Error as error:
+        raise ValueError(f"the file is not valid CSV ({error}); save the table as CSV") from error
+    for number, line in enumerate(lines, 1):
         text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
         if not text + name or (number == 1 and name.lower() == "image"):
             continue
@@ -221,11 +224,3 @@ def parse_queries(retriever: Retriever, content: bytes) -> list[Caption]:
     if not captions:
         raise ValueError(f"the file has 0 queries; send 1 to {MAX_QUERIES:,}")
     return [Caption(text, (*right,), kind) for text, (right, kind) in captions.items()]
-
-
-def _checked_lines(lines: Iterable[list[str]]) -> Iterable[list[str]]:
-    """Yields the lines of a CSV file; raises ValueError for a line that is not valid CSV."""
-    try:
-        yield from lines
-    except csv.Error as error:
-        raise ValueError(f"the file is not valid CSV ({error}); save the table as CSV") from error

@@ -64,6 +64,7 @@ _WEIGHT = "weight of the query image in a query with words"
 _DEPTH = "a method finds a caption if it ranks a correct image in its top k"
 _CELL = "captions found by only a, only b, both or neither; all captions; or doubtful labels"
 _ORDER = "gap: ratio of the ranks by a and b; a: rank by a; b: rank by b; caption: its index"
+_WITHIN = "lowest and highest rank by a, then by b; if empty, all"
 _TABLE = "a CSV file (columns query, image, kind) as a data URI; over HTTP the body"
 
 _Item = Annotated[str, Field(max_length=500)]
@@ -104,9 +105,7 @@ Cell = Annotated[_Cells, Field(description=_CELL)]
 CaptionKind = Annotated[str, _length(100, "a kind of caption, or word:dog for captions with dog")]
 Order = Annotated[_Orders, Field(description=_ORDER)]
 _Rank = Annotated[int, _range(1, 2**31)]
-Within = Annotated[
-    list[_Rank], LIST, _length(4, "lowest and highest rank by a, then by b; if empty, all")
-]
+Within = Annotated[list[_Rank], LIST, _length(4, _WITHIN)]
 Rows = Annotated[int, _range(1, 5000, "number of captions, 1 to 5,000")]
 Queries = Annotated[str, _length(100, "a key from mistakes/queries; if empty, all captions")]
 Table = Annotated[bytes, CONTENT, _length(TABLE_BYTES, _TABLE, 1)]

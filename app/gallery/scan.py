@@ -326,13 +326,6 @@ def _unpack(archive: Path, folder: Path, stopped: Event) -> Path:
     return target
 
 
-def mark_as_used(folder: Path, cache: Path) -> None:
-    """Postpones the deletion of an unpacked archive by `_UNUSED_SECONDS`; ignores other folders."""
-    if folder.parent == (cache / "archives").resolve():
-        with suppress(OSError):  # the folder was deleted
-            os.utime(folder)
-
-
 def _delete_old_archives(folder: Path) -> None:
     """Deletes unpacked archives that were not used in the last `_UNUSED_SECONDS`."""
     for path in folder.iterdir():

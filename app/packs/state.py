@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from polyview.app.gallery.images import to_image_error
 from polyview.app.gallery.indexing import Index
-from polyview.app.gallery.scan import Collection, from_pack, from_uploads, mark_as_used, open_images
+from polyview.app.gallery.scan import Collection, from_pack, from_uploads, open_images
 from polyview.app.packs.downloads import Downloads, pack_folder, remove_paths
 from polyview.app.packs.uploads import Uploads
 from polyview.app.refusal import Refusal
@@ -283,19 +283,17 @@ class AppState:
         return retriever
 
     def sweep(self, making_room: bool = False) -> None:
-        """Deletes expired uploads, see `Uploads.expired_keys`; marks open archives as used.
-
-        Of an upload that is still being read, only stops the reading; the next sweep deletes it.
-        """
+        """Deletes expired uploads, see `Uploads.expired_keys`; marks open archives as used."""
         with self._lock:
             for key in self.uploads.expired_keys(making_room):
-                indexes = self._indexes(key)
-                for index in indexes:
+                for index in (indexes := self._indexes(key)):
                     index.stop()
-                if not any(index.stopping for index in indexes):  # else files would be added again
+                if not any(index.stopping for index in indexes):  # else the next sweep deletes it
                     self._close(key)
             for images in self._collections.values():
-                mark_as_used(images.folder, self.cache)
+                if images.folder.parent == (self.cache / "archives").resolve():
+                    with suppress(OSError):  # the folder was deleted
+                        images.folder.touch()
 
     def close(self) -> None:
         """Stops opening and reading, waits for the last steps of reading, and deletes uploads."""

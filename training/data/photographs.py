@@ -169,8 +169,7 @@ def _parse_table(path: Path, text: str) -> _Entries:
                         advice = "begin it with the line file,caption"
                         raise ValueError(f'{path} has no column "{names[0]}": {first}; {advice}')
                 if repeated := [name for name in columns if name and columns.count(name) > 1]:
-                    advice = "rename or remove one of them"
-                    raise ValueError(f'{path} has several columns "{repeated[0]}"; {advice}')
+                    raise ValueError(f'{path} has several columns "{repeated[0]}"; keep only one')
             elif len(cells) != len(columns):
                 counts = f"{len(cells)} values, and the first line names {len(columns)}"
                 advice = 'put captions that contain the separator into "quotation marks"'

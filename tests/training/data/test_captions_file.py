@@ -113,7 +113,7 @@ DAMAGED = {
     "c.csv": [
         ("a.jpg,A dog\n", 'no column "file": its first line is "a.jpg, a dog"'),
         ("file,what\na.jpg,A dog\n", 'no column "caption"'),
-        ("file,Caption,caption\na.jpg,A,B\n", 'several columns "caption"; rename or remove'),
+        ("file,Caption,caption\na.jpg,A,B\n", 'several columns "caption"; keep only one'),
         ("file,caption,splits\na.jpg,A,test\n", 'line 2 .* field "splits"; rename it to file'),
         ("file,caption\na.jpg,A dog, running\n", 'line 2 has 3 values.*"quotation marks"'),
         ("file,caption\na.jpg,\n", r"line 2: a\.jpg has an empty caption"),
