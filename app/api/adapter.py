@@ -42,7 +42,6 @@ PREFIX = "/api/v1"
 MAX_WAITING = 64  # waiting and running requests together
 _SLOTS = max(2, os.cpu_count() or 1)  # requests that are answered at the same time
 _MAX_MESSAGE = 2000  # characters of an error message, which may quote the request
-_STATUSES = ("400", "403", "404", "410", "421", "429", "500", "503")  # of errors
 
 
 class Server(gr.Server):
@@ -254,10 +253,9 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         ]
         answer = {"description": "the answer", "content": contents[endpoint.answer]}
         for method in endpoint.methods:
-            body_statuses = ("408", "413") if method == "POST" else ()
-            responses = dict.fromkeys(_STATUSES + body_statuses, refused) | {"200": answer}
-            if endpoint.path.startswith("/clip/"):  # a request with the header Range
-                responses |= {"206": answer, "416": {"description": "no such part of the file"}}
+            statuses = ["400", "403", "404", "410", "421", "429", "500", "503"]
+            statuses += ["408", "413"] if method == "POST" else []  # for bodies
+            responses = dict.fromkeys(statuses, refused) | {"200": answer}
             path = paths.setdefault(f"{PREFIX}{endpoint.path}", {})
             path[method.lower()] = {
                 "summary": endpoint.doc.splitlines()[0],

@@ -1,7 +1,4 @@
-"""Endpoints for mistakes: captions whose image one method retrieves and another misses.
-
-For each caption of the collection, or of an uploaded file, all methods rank the images.
-"""
+"""Endpoints for mistakes: captions whose image one method retrieves and another misses."""
 
 from __future__ import annotations
 

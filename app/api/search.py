@@ -16,7 +16,6 @@ from PIL import Image
 
 from polyview.app.api import answers
 from polyview.app.api import parameters as p
-from polyview.app.api.parameters import MAX_QUERY, MAX_WEIGHT
 from polyview.app.explain.views import Lens, search_weighted
 from polyview.app.gallery.images import decode
 from polyview.app.gallery.scan import Collection
@@ -52,8 +51,8 @@ def parse(text: str) -> list[Term]:
     """
     if not text.strip():
         raise ValueError("the query is empty; type what the image should show")
-    if len(text) > MAX_QUERY:
-        raise ValueError(f"the query has {len(text):,} characters; use at most {MAX_QUERY:,}")
+    if len(text) > p.MAX_QUERY:
+        raise ValueError(f"the query has {len(text):,} characters; use at most {p.MAX_QUERY:,}")
     pieces = _SIGN.split(text)  # words, sign, words, sign, words ...
     pieces = ["+", *pieces] if pieces[0].strip() else pieces[1:]
     if len(pieces) > 2 * MAX_TERMS:
@@ -65,8 +64,8 @@ def parse(text: str) -> list[Term]:
         if not words:
             prefix, advice = f"{number}:" if number else sign, "write a word there or leave it out"
             raise ValueError(f'there are no words after "{prefix}"; {advice}')
-        if weight > MAX_WEIGHT:
-            raise ValueError(f"a weight must be a number of at most {MAX_WEIGHT:g}, not {weight:g}")
+        if weight > p.MAX_WEIGHT:
+            raise ValueError(f"a weight must be at most {p.MAX_WEIGHT:g}, not {weight:g}")
         terms.append(Term(words, weight=-weight if sign == "-" else weight))
     return terms
 

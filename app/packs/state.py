@@ -290,10 +290,9 @@ class AppState:
                     index.stop()
                 if not any(index.stopping for index in indexes):  # else the next sweep deletes it
                     self._close(key)
-            for images in self._collections.values():
-                if images.folder.parent == (self.cache / "archives").resolve():
-                    with suppress(OSError):  # the folder was deleted
-                        images.folder.touch()
+            for folder in (images.folder for images in self._collections.values()):
+                if folder.parent == (self.cache / "archives").resolve() and folder.is_dir():
+                    folder.touch()
 
     def close(self) -> None:
         """Stops opening and reading, waits for the last steps of reading, and deletes uploads."""

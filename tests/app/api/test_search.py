@@ -52,7 +52,7 @@ def test_queries_that_cannot_be_parsed() -> None:
         "dog +": 'no words after "+"',
         "dog - + cat": 'no words after "-"',
         "2: + cat": 'no words after "2:"',
-        "1000: dog": "a weight must be a number of at most 100, not 1000",
+        "1000: dog": "a weight must be at most 100, not 1000",
         " \n ": "the query is empty",
         "a" * 10_001: "has 10,001 characters; use at most 10,000",
         " + ".join(["dog"] * (MAX_TERMS + 1)): f"{MAX_TERMS + 1} terms",
