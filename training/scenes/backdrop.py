@@ -1,8 +1,4 @@
-"""Paints the skies, rooms and weather of scenes. All colours are RGB in 0..255.
-
-`paint_backdrop` paints everything behind the objects; `paint_weather` paints the rain or snow in
-front of them.
-"""
+"""Paints the skies, rooms and weather of scenes. All colours are RGB in 0..255."""
 
 import tomllib
 from pathlib import Path
@@ -121,7 +117,7 @@ def _add_fog(scene: Array, color: Array, horizon: int, rng: np.random.Generator)
 
 
 def paint_weather(image: Image.Image, layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints rain or snow over `image` in place; returns the image."""
+    """Paints rain or snow in front of the objects, in place; returns the image."""
     draw = ImageDraw.Draw(image, "RGBA")
     if layout.weather == "rain":
         slant = float(rng.uniform(-5, 5))
