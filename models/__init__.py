@@ -53,12 +53,12 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
         valid_names = ", ".join(sorted(defaults))
         raise ValueError(f'method "{name}" has no argument "{unknown[0]}"; it takes {valid_names}')
     for argument, width in (("image_dim", image_dim), ("text_dim", text_dim)):
-        _check_value(name, argument, width, 1)
+        _check_value(name, argument, width, example=1)
     for argument, value in arguments.items():
         default = defaults[argument]
         if value != default:
             # the default None stands for an integer that depends on other arguments
-            _check_value(name, argument, value, 0 if default is None else default)
+            _check_value(name, argument, value, example=0 if default is None else default)
     context = ContextConfig(**{k: v for k, v in arguments.items() if k in CONTEXT_DEFAULTS})
     method_arguments = {k: v for k, v in arguments.items() if k not in CONTEXT_DEFAULTS}
     widths = [
@@ -76,7 +76,7 @@ def build(name: str, image_dim: int, text_dim: int, arguments: dict[str, Any]) -
 
 
 def argument_defaults(name: str) -> dict[str, Any]:
-    """Returns a method's keyword arguments, in order, with their defaults.
+    """Returns the names and defaults of a method's arguments, in order.
 
     >>> argument_defaults("vsepp")
     {'embed_dim': 1024, 'map_text': False}
@@ -85,13 +85,12 @@ def argument_defaults(name: str) -> dict[str, Any]:
     if method_class.config_type is not None:
         return {field.name: field.default for field in fields(method_class.config_type)}
     parameters = list(inspect.signature(method_class.__init__).parameters.values())
-    return {
-        parameter.name: parameter.default for parameter in parameters[3:]
-    }  # after self and widths
+    arguments = parameters[3:]  # without self, image_dim and text_dim
+    return {argument.name: argument.default for argument in arguments}
 
 
 def _check_value(method_name: str, argument: str, value: Any, example: Any) -> None:
-    """Raises ValueError if `value` is out of range or of another type than `example`."""
+    """Raises ValueError unless `value` is in range and has `example`'s type; float includes int."""
     prefix = f'method "{method_name}": {argument} must be'
     if isinstance(example, bool | str):
         if type(value) is not type(example):

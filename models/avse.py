@@ -105,7 +105,7 @@ class AVSEConfig:
 
 
 class AVSE(Method):
-    """AVSE; V = n image views, or 1 with "mean", and one text view; blocks have unit length."""
+    """AVSE. An image has V = n views, or 1 with "mean"; a text has one. Blocks have unit length."""
 
     title = "AVSE"
     paper = "Liu et al., AAAI 2025"
@@ -140,14 +140,14 @@ class AVSE(Method):
             self.norm_text = nn.LayerNorm(config.embed_dim)
         # z, the dustbin's affinity; the release starts it at 0
         self.dustbin = nn.Parameter(torch.zeros(())) if config.match == "sinkhorn" else None
-        # on the CPU with the default generator: a new generator would import much more of torch
+        # draw with the CPU's default generator: a new generator would import much more of torch
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
             direction = torch.randn(image_dim, device="cpu")
         self.register_buffer("direction", direction, persistent=False)
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """See `Method.encode`; for images in training, `extras` has the embeddings of groups."""
+        """See `Method.encode`; in training, the `extras` of images hold the groups' embeddings."""
         if side == "text":
             words = self._project_text(features, mask)  # (B, M, d1)
             pooled = self.norm_text(self.pool_text(words, mask))[:, None]  # (B, 1, d1)
@@ -184,8 +184,8 @@ class AVSE(Method):
         """See `Method.evidence`; the weights of the affinities are integrated gradients."""
         visual, textual = images.blocks(self.block_dim), texts.blocks(self.block_dim)
         affinity = visual.total @ textual.total.mT  # (B, p, q), Eq. (1)
-        views = images.rows.shape[1] if per_view else 1
-        weights, baseline = self._integrated_gradients(affinity, views)
+        group_count = images.rows.shape[1] if per_view else 1
+        weights, baseline = self._integrated_gradients(affinity, group_count)
         evidence = split_products(visual, textual, weights, baseline)
         return evidence if per_view else evidence.view(0)
 
@@ -197,10 +197,10 @@ class AVSE(Method):
         all blocks score the same. The best visual block of each text block and group is held
         constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to rounding.
         """
-        count = _MIN_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
-        count = min(max(count, _MIN_NODES), _MAX_NODES)  # S, the number of quadrature nodes
-        nodes, node_weights = np.polynomial.legendre.leggauss(count)
-        if len(nodes) * group_count * affinity.numel() > _MAX_AFFINITIES:
+        node_count = _MIN_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
+        node_count = min(max(node_count, _MIN_NODES), _MAX_NODES)  # S in shapes
+        nodes, node_weights = np.polynomial.legendre.leggauss(node_count)
+        if node_count * group_count * affinity.numel() > _MAX_AFFINITIES:
             raise ValueError(
                 f"{tuple(affinity.shape[1:])} blocks of {len(affinity)} pairs at temperature "
                 f"{self.config.temperature:g} are too many; explain fewer pairs at once"
@@ -244,15 +244,15 @@ class AVSE(Method):
         count, share = self.config.views, self.config.test_share
         if self.training:
             keys = torch.rand(count, *mask.shape, device=mask.device)
-            starts = sizes.new_zeros(count, len(sizes))
+            drop_starts = sizes.new_zeros(count, len(sizes))
             share = self.config.train_share
         else:
             keys = (features.float() @ self.direction.float()).expand(count, -1, -1)
             view = torch.arange(count, device=mask.device)[:, None]  # (n, 1)
-            starts = view * sizes // count  # (n, B)
+            drop_starts = view * sizes // count  # (n, B), the first rank that a group omits
         drop_counts = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
         ranks = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
-        offsets = (ranks - starts[..., None]) % sizes[:, None]
+        offsets = (ranks - drop_starts[..., None]) % sizes[:, None]
         return mask & (offsets >= drop_counts[:, None])
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
@@ -323,9 +323,10 @@ class AVSE(Method):
         step = max(1, _PAIRS_PER_STEP // textual.shape[1]) if visual.is_cpu else _IMAGES_PER_PRODUCT
         scores = []
         for batch in visual.split(max(step, _IMAGES_PER_PRODUCT)):
-            for table in _affinities(batch, textual).split(step, dim=2):  # (p, q, images, B_txt)
-                plans = self.plan(table.flatten(2)).unflatten(0, (group_count, -1))
-                scores.append(plans.amax(dim=1).sum(dim=1).unflatten(1, table.shape[2:]))  # Eq. (2)
+            for affinity in _affinities(batch, textual).split(step, dim=2):  # (p, q, step, B_txt)
+                plans = self.plan(affinity.flatten(2)).unflatten(0, (group_count, -1))
+                best = plans.amax(dim=1)  # (R, q, step * B_txt)
+                scores.append(best.sum(dim=1).unflatten(1, affinity.shape[2:]))  # Eq. (2)
         return torch.cat(scores, dim=1)  # (R, B_img, B_txt)
 
     def _blocks(self, views: Views) -> Tensor:

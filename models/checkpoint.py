@@ -19,7 +19,7 @@ _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Writes named tensors to one file, atomically, with `metadata` as JSON in its header."""
+    """Writes named tensors to one file, atomically, with `metadata` as JSON in the header."""
     cpu_tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     atomic_write(path, save(cpu_tensors, metadata={"about": json.dumps(metadata)}))
 
@@ -48,15 +48,15 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     thread_count = torch.get_num_threads()
     torch.set_num_threads(1)  # for small tensors, starting threads takes longer than the check
-    names = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    bad_names = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     torch.set_num_threads(thread_count)
-    if names:
-        raise ValueError(f"{path}: tensor {names[0]} holds NaN or infinity; fetch the file again")
+    if bad_names:
+        raise ValueError(f"{path}: {bad_names[0]} holds NaN or infinity; fetch the file again")
     return tensors, metadata
 
 
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copies tensors into a module; raises ValueError for the first wrong name or shape."""
+    """Copies the tensors of `source` into a module; raises ValueError for a wrong name or shape."""
     check_fit(module, tensors, source)
     module.load_state_dict(dict(tensors), strict=True)
 

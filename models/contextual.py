@@ -1,16 +1,16 @@
 """A transformer over an encoder's features, trained from random weights together with the head.
 
 Wanqing Cui, Rui Cheng, Jiafeng Guo, Xueqi Cheng: MVAM: Multi-View Attention Method for Fine-grained
-Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: over detector regions and over ViT
-patches, "the image encoder is a randomly initialized transformer, which receives outputs from FRCNN
-and ViT"; Eqs. (1) and (3) prepend a learned [IMG] or [CLS].
+Image-Text Matching, arXiv 2402.17237, 2025, section 4.3: "the image encoder is a randomly
+initialized transformer, which receives outputs from FRCNN and ViT" (regions and patches). Eqs. (1)
+and (3) prepend a learned [IMG] or [CLS].
 
 The transformer belongs to the head: it runs in torch and its weights are in `head.safetensors`, so
 encoder features can be cached, and packs with precomputed region features need no encoder.
 
 The paper gives no size. The defaults are those of BERT-base, its text encoder. Layer norms precede
 attention and MLP, as in ViT, because post-norm layers need a warm-up, which the paper does not use.
-No positions are added: regions have none, and features of cells, patches and words encode theirs.
+No positions are added: regions have none, and other encoders' features already encode positions.
 """
 
 from __future__ import annotations
@@ -77,9 +77,8 @@ class ContextTransformer(nn.Module):
         super().__init__()
         width = config.contextual_width
         self.project = nn.Identity() if in_dim == width else nn.Linear(in_dim, width)
-        self.summary: nn.Parameter | None = None
-        if config.contextual_summary:
-            self.summary = nn.Parameter(0.02 * torch.randn(width))
+        has_summary = config.contextual_summary
+        self.summary = nn.Parameter(0.02 * torch.randn(width)) if has_summary else None
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
                 width,
@@ -111,9 +110,9 @@ class ContextTransformer(nn.Module):
 def add_contexts(method: Method, image_dim: int, text_dim: int, config: ContextConfig) -> None:
     """Adds transformers over the input sets to a method, as `image_context` and `text_context`.
 
-    A side with a transformer must be built for features of `contextual_width`; `image_dim` and
-    `text_dim` are the widths d of the encoders' features. Raises ValueError if a summary is
-    requested and the method's views are elements.
+    On a side with a transformer, the method must be built for features of `contextual_width`.
+    `image_dim` and `text_dim` are the widths d of the encoders' features. Raises ValueError if a
+    summary is requested and the method's views are elements.
     """
     if method.views_are_elements and config.contextual_summary:
         raise ValueError(f"the views of {method.title} are elements; set contextual_summary=false")

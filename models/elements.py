@@ -95,7 +95,6 @@ class ElementMethod(Method):
         return _to_views(self.project_text(features), mask, self.config.words, attention)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.split`: a view is one element."""
         views = self.encode(side, features, mask, attention=True)
         assert views.attention is not None
         return Parts.of(views.attention[..., None] * views.embeddings[:, :, None])
@@ -111,7 +110,7 @@ class ElementMethod(Method):
         return torch.cat(batches, dim=1)
 
     def _score_terms(self, images: Views, texts: Views) -> Iterator[Tensor]:
-        """Yields the weighted cosines (B_img, b, V, W') of all images and b texts at a time."""
+        """Yields weighted cosines (B_img, b, V, W') for each batch of b texts (`_text_batches`)."""
         cells = images.embeddings  # (B_img, V, D)
         for words in _text_batches(images, texts):  # (b, W', D)
             cosines = torch.einsum("ivd,twd->itvw", cells, words)
@@ -224,7 +223,7 @@ def _is_present(views: Tensor) -> Tensor:
 
 
 def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
-    """Yields the words (b, W', D) of b texts at a time; W' is the length of the longest text.
+    """Yields the words (b, W', D) of b texts at a time; W' is the length of the longest of them.
 
     All images and b texts have at most `MAX_PRODUCTS` cosines, unless b is 1.
     """

@@ -48,7 +48,7 @@ class Parts:
         return self.rows.sum(dim=2)
 
     def unit(self, width: int | None = None) -> Parts:
-        """Scales the parts so that each `width` dimensions of a view have unit length.
+        """Scales the parts so that each group of `width` dimensions of the views has unit length.
 
         `width` is D (the default) for each view, V * D for all views as one vector, or a divisor of
         D for blocks. The lengths are those of `l2_normalize`.
@@ -76,10 +76,8 @@ class Evidence:
     """The contributions that sum to the scores of B pairs; an axis of views may follow B."""
 
     cells: Tensor  # (B, N, M) contributions of image element n and text element m, of any sign
-    # (B, N) contributions of image element n and the whole text, such as the last state of a
-    # recurrent network
-    whole_sentence: Tensor
-    base: Tensor  # (B,) contributions without an image element, or with the constant of the text
+    whole_sentence: Tensor  # (B, N) contributions of image element n and the text as a whole
+    base: Tensor  # (B,) the sum of all other contributions, such as those of constants
 
     @property
     def score(self) -> Tensor:
@@ -111,7 +109,7 @@ def split_products(
     images; `texts` has W views of each of B texts, or of one text for all images. R is the second
     axis of the returned tensors.
     """
-    mixed = torch.einsum("brvw,bwmd->brvmd", weights, texts.rows)
-    table = torch.einsum("bvnd,brvmd->brnm", images.rows, mixed)  # (B, R, N + 2, M + 2)
+    text_sums = torch.einsum("brvw,bwmd->brvmd", weights, texts.rows)  # (B, R, V, M + 2, D)
+    table = torch.einsum("bvnd,brvmd->brnm", images.rows, text_sums)  # (B, R, N + 2, M + 2)
     remainder = table[..., :-2, -1].sum(dim=2) + table[..., -2:, :].sum(dim=(2, 3))  # (B, R)
     return Evidence(table[..., :-2, :-2], table[..., :-2, -2], remainder + offset)

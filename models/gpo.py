@@ -13,7 +13,7 @@ Where paper and release differ, the default follows the paper and `released` the
     softmax             plain                           scores divided by 0.1
     ==================  ==============================  ==============================
 
-Both average the two directions of the BiGRU; Eq. (5) does not say how to combine them.
+Both forms average the two directions of the BiGRU; Eq. (5) does not say how to combine them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RankPooling(nn.Module, ABC):
         """
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Pools sets, Eq. (2): (B, N, D), mask (B, N) with a True in each row -> (B, D)."""
+        """Pools features (B, N, D), mask (B, N) with a True in each row, to (B, D), Eq. (2)."""
         theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
         return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
 
@@ -176,10 +176,10 @@ def pooling_arrays(
     text_poolings: Iterable[nn.Module | None],
     image_share: float = 1.0,
 ) -> list[NamedArray]:
-    """Returns "image_pooling" and "text_pooling", the coefficients theta, Eq. (3), of each `GPO`.
+    """Returns the coefficients theta, Eq. (3), of each `GPO`: "image_pooling" and "text_pooling".
 
-    `images` holds one image and `texts` one text or None; their attention gives the set sizes.
-    `image_share` is the share of an image's elements that each `GPO` pools.
+    `images` holds one image and `texts` one text or None. Their attention gives the set sizes; a
+    side without attention or `GPO` has no array. Each `GPO` pools `image_share` of the image's set.
     """
     arrays = []
     for name, views, poolings, share in (

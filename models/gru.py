@@ -69,19 +69,19 @@ def gru_states(grus: Sequence[nn.GRU], inputs: Tensor, lengths: Tensor) -> Tenso
     w_input, w_state, b_input, b_state = map(torch.stack, zip(*weights, strict=True))
     rows = inputs.flatten(0, 1).index_select(0, torch.cat(indices))  # (G L, d)
     rows = rows.unflatten(0, (len(indices), -1))  # (G, L, d)
-    from_inputs = torch.baddbmm(b_input[:, None], rows, w_input.transpose(1, 2))  # (G, L, 3 h)
+    input_terms = torch.baddbmm(b_input[:, None], rows, w_input.transpose(1, 2))  # (G, L, 3 h)
     counts = is_active.sum(dim=1).tolist()
-    states = _Recurrence.apply(from_inputs, w_state.mT, b_state[:, None], counts)  # (G, L, h)
+    states = _Recurrence.apply(input_terms, w_state.mT, b_state[:, None], counts)  # (G, L, h)
     zeros = inputs.new_zeros(batch * padded_length, states.shape[-1])
     outputs = [zeros.index_copy(0, *pair) for pair in zip(indices, states, strict=True)]
     return torch.cat(outputs, dim=-1).unflatten(0, (batch, padded_length))  # (B, T, G h)
 
 
 class _Recurrence(Function):
-    """Computes the states (G, L, h) of G GRUs that start from 0; gates are in the order r, z, n.
+    """Computes the states (G, L, h) of G GRUs that start from 0; gates are ordered r, z, n.
 
     Args:
-        from_inputs: (G, L, 3 h), W_i x + b_i of G directions, ordered by step.
+        input_terms: (G, L, 3 h), W_i x + b_i of G directions, ordered by step.
         weight: (G, h, 3 h), W_h transposed.
         bias: (G, 1, 3 h), b_h.
         counts: the number of sequences in each step, in descending order; they sum to L.
@@ -89,24 +89,23 @@ class _Recurrence(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, from_inputs: Tensor, weight: Tensor, bias: Tensor, counts: list[int]
+        ctx: Any, input_terms: Tensor, weight: Tensor, bias: Tensor, counts: list[int]
     ) -> Tensor:
-        """Advances all directions together, one step at a time."""
         width = weight.shape[1]
-        previous = from_inputs.new_zeros(*from_inputs.shape[:2], width)  # h_(t-1) of every row
+        previous = input_terms.new_zeros(*input_terms.shape[:2], width)  # h_(t-1) of every row
         states = torch.empty_like(previous)
-        gates = from_inputs.new_empty(*from_inputs.shape[:2], 4 * width)  # r, z, W_hn h + b_hn, n
+        gates = input_terms.new_empty(*input_terms.shape[:2], 4 * width)  # r, z, W_hn h + b_hn, n
         r, z, state_of_n, n = gates.chunk(4, dim=-1)
-        from_state, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]
-        inputs_of_r_and_z, inputs_of_n = from_inputs.split([2 * width, width], dim=-1)
+        state_terms, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]
+        inputs_of_r_and_z, inputs_of_n = input_terms.split([2 * width, width], dim=-1)
         latest_states = previous[:, :0]
-        tensors = (previous, states, from_state, r_and_z, inputs_of_r_and_z, inputs_of_n)
-        for h_before, h_t, from_h, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
+        tensors = (previous, states, state_terms, r_and_z, inputs_of_r_and_z, inputs_of_n)
+        for h_before, h_t, state_terms_t, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
             counts, *tensors, r, z, state_of_n, n
         ):
             if latest_states.shape[1]:  # sequences that have ended come last
                 h_before.copy_(latest_states[:, : h_before.shape[1]])
-            from_h.copy_(torch.baddbmm(bias, h_before, weight))
+            state_terms_t.copy_(torch.baddbmm(bias, h_before, weight))
             r_z.add_(in_r_z).sigmoid_()
             torch.addcmul(in_n, r_t, state_n, out=n_t).tanh_()
             latest_states = torch.lerp(n_t, h_before, z_t, out=h_t)  # (1 - z) n + z h_(t-1)
@@ -117,12 +116,12 @@ class _Recurrence(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns the gradients of `from_inputs`, `weight` and `bias`."""
+        """Returns the gradients of `input_terms`, `weight` and `bias`."""
         (grad,) = grads  # (G, L, h)
         previous, gates, weight = ctx.saved_tensors
         r, z, state_of_n, n = gates.chunk(4, dim=-1)  # (G, L, h) each
         tanh_slope = (1 - z) * (1 - n * n)  # derivative of h_t with respect to the input of tanh
-        # derivatives of h_t with respect to the sigmoids' inputs of r and z, and to W_hn h + b_hn
+        # derivatives of h_t with respect to the sigmoids' inputs (r and z), and to W_hn h + b_hn
         slopes = gates.new_empty(*r.shape[:2], 3, r.shape[-1])
         torch.mul(tanh_slope, r, out=slopes[..., 2, :])
         torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])

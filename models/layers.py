@@ -15,16 +15,12 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def l2_normalize(x: Tensor) -> Tensor:
-    """Divides by (Euclidean length + EPS) along the last axis, as the authors' releases do.
-
-    >>> l2_normalize(torch.tensor([3.0, 4.0])).tolist()
-    [0.6000000238418579, 0.800000011920929]
-    """
+    """Divides `x` by its Euclidean length + EPS along the last axis, as the papers' releases do."""
     return x / (x.norm(dim=-1, keepdim=True) + EPS)
 
 
 def masked_mean(features: Tensor, mask: Tensor) -> Tensor:
-    """Averages the real elements of each set: (B, N, D), mask (B, N) bool -> (B, D)."""
+    """Averages the real elements of sets (B, N, D), mask (B, N) bool, to (B, D)."""
     return features.masked_fill(~mask[..., None], 0.0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
 
 
@@ -34,17 +30,13 @@ def mean_parts(features: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_index(mask: Tensor) -> Tensor:
-    """Returns the index of the last real element of each set: (B, N) bool -> (B,)."""
+    """Returns the index (B,) of each set's last real element in a mask (B, N) bool."""
     indices = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, indices, -1).amax(dim=1)
 
 
 def last_element(features: Tensor, mask: Tensor) -> Tensor:
-    """Returns the last real element of each set: (B, N, D), mask (B, N) bool -> (B, D).
-
-    >>> last_element(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[True, True, False]]))
-    tensor([[2.]])
-    """
+    """Returns the last real elements (B, D) of sets (B, N, D), mask (B, N) bool."""
     return features[torch.arange(len(mask), device=mask.device), last_index(mask)]
 
 
@@ -68,8 +60,8 @@ class FeatureProjection(nn.Module):
     For region features the release adds `linear -> batch-norm -> ReLU -> linear` to the linear map.
 
     Args:
-        in_dim: d of the encoder.
-        out_dim: D of the joint space.
+        in_dim: width d of the encoder's features.
+        out_dim: width D of the joint space.
         hidden_dim: width of the residual MLP; 0 for the linear map alone.
         pad_statistics: include zero-padded positions in the batch statistics, as the release does.
     """
@@ -123,10 +115,10 @@ def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Ten
     """
     if rate == 0.0:
         return mask
-    draw = torch.rand(mask.shape, device=mask.device)
+    draws = torch.rand(mask.shape, device=mask.device)
     if keep_first:
-        draw[:, 0] = 1.0  # above every rate and every other draw
-    remaining = mask & (draw >= rate)
-    survivor = draw.masked_fill(~mask, -1.0).argmax(dim=1)  # the element of the largest draw
+        draws[:, 0] = 1.0  # above every rate and every other draw
+    new_mask = mask & (draws >= rate)
+    survivors = draws.masked_fill(~mask, -1.0).argmax(dim=1)  # (B,) elements of the largest draws
     rows = torch.arange(len(mask), device=mask.device)
-    return remaining.index_put((rows, survivor), mask.new_tensor(True))
+    return new_mask.index_put((rows, survivors), mask.new_tensor(True))

@@ -140,10 +140,9 @@ class MVAM(Method):
         """
         arrays = []
         if images.embeddings.shape[1] > 1:
-            named_codes = ("image_codes", self.image_codes), ("text_codes", self.text_codes)
-            for name, module in named_codes:
-                unit = l2_normalize(module.codes)  # (m, dim)
-                arrays.append(NamedArray(name, unit @ unit.T, ("view", "view")))
+            for name in ("image_codes", "text_codes"):
+                codes = l2_normalize(getattr(self, name).codes)  # (m, dim)
+                arrays.append(NamedArray(name, codes @ codes.T, ("view", "view")))
         spreads = []
         for views in (images, texts):
             if views is not None and views.attention is not None:

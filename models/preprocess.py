@@ -153,8 +153,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def flat_rgb(image: Image.Image, peak: float | None = None) -> Image.Image:
     """Converts an upright image, or a crop of an upright image, to 8-bit RGB as `to_rgb` does.
 
-    `peak` is needed for a crop of a 16-bit or float greyscale image: the largest value of the whole
-    image. If it is None, it is the largest value of `image`.
+    `peak` is the largest value of the whole image. It is needed for crops of 16-bit and float
+    greyscale images. If it is None, the largest value of `image` is used.
     """
     if is_deep(image):
         values = np.asarray(image, np.float64)

@@ -61,43 +61,46 @@ class PIENet(nn.Module):
         self.norm = nn.LayerNorm(global_dim * 2 if fusion == "concat" else global_dim)
 
     def forward(
-        self, local: Tensor, whole: Tensor | None, mask: Tensor
+        self, features: Tensor, global_feature: Tensor | None, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Computes K embeddings of each set of local features (B, N, d), mask (B, N).
 
-        `whole` is the global feature (B, H); None with "local". Returns embeddings (B, K, H), or
-        (B, K, 2 H) with "concat", locally-guided residuals (B, K, H), and attention (B, K, N).
-        Embeddings are not normalised to unit length.
+        `global_feature` is (B, H), or None with "local". Returns embeddings, locally-guided
+        residuals (B, K, H), and attention (B, K, N). Embeddings are (B, K, H), or (B, K, 2 H) with
+        "concat", and not normalised to unit length.
         """
-        attention = self.attend(local, mask)
-        zero_padded = local.masked_fill(~mask[..., None], 0.0)
+        attention = self.attend(features, mask)
+        zero_padded = features.masked_fill(~mask[..., None], 0.0)
         residual = torch.sigmoid(self.w3(attention @ zero_padded))  # Eq. (3): (B, K, H)
-        fused = residual if whole is None else self._fuse(whole[:, None], residual)
-        return self.norm(fused), residual, attention  # Eq. (4)
+        embeddings = residual
+        if global_feature is not None:
+            embeddings = self._fuse(global_feature[:, None], residual)
+        return self.norm(embeddings), residual, attention  # Eq. (4)
 
-    def attend(self, local: Tensor, mask: Tensor) -> Tensor:
+    def attend(self, features: Tensor, mask: Tensor) -> Tensor:
         """Computes attention (B, K, N) to local features (B, N, d), mask (B, N), Eq. (2)."""
-        scores = self.w2(torch.tanh(self.w1(local))).mT  # (B, K, N)
+        scores = self.w2(torch.tanh(self.w1(features))).mT  # (B, K, N)
         return scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=2)
 
-    def parts(self, local: Tensor, whole: Parts | None, mask: Tensor) -> Parts:
+    def parts(self, features: Tensor, global_parts: Parts | None, mask: Tensor) -> Parts:
         """Splits the embeddings of `forward` into contributions of elements.
 
         The sigmoid is split along its secant from 0: sigmoid(u) = 1/2 + s u, with s held constant.
-        `whole` holds the parts of the global feature, V = 1; None with "local".
+        `global_parts` are the parts of the global feature, V = 1; None with "local".
         """
-        mapped = self.w3(local.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
-        terms = self.attend(local, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
+        mapped = self.w3(features.masked_fill(~mask[..., None], 0.0))[:, None]  # (B, 1, N, H)
+        terms = self.attend(features, mask)[..., None] * mapped  # Eq. (3); attention sums to 1
         u = terms.sum(dim=2, keepdim=True)  # (B, K, 1, H)
         slope = torch.where(u == 0, 0.25, torch.tanh(u / 2) / (2 * u))  # s
         rows = Parts.of(slope * terms, constant=0.5).rows  # (B, K, N + 2, H)
-        fused = rows if whole is None else self._fuse(whole.rows, rows)
-        return Parts(fused).layer_norm(self.norm)  # Eq. (4)
+        if global_parts is not None:
+            rows = self._fuse(global_parts.rows, rows)
+        return Parts(rows).layer_norm(self.norm)  # Eq. (4)
 
-    def _fuse(self, whole: Tensor, residual: Tensor) -> Tensor:
-        """Adds or concatenates the global feature, broadcast over views, and the residual."""
-        whole = whole.expand_as(residual)
-        return torch.cat([whole, residual], -1) if self.fusion == "concat" else whole + residual
+    def _fuse(self, base: Tensor, residual: Tensor) -> Tensor:
+        """Adds or concatenates the global feature `base`, shared by all views, and `residual`."""
+        base = base.expand_as(residual)
+        return torch.cat([base, residual], -1) if self.fusion == "concat" else base + residual
 
 
 class LastStates(nn.Module):
@@ -167,7 +170,7 @@ class Changes(nn.Module):
         return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits `forward`: frames contribute to the mean; the states belong to the whole clip."""
+        """Splits `forward`. Frames contribute to the mean; the states belong to the whole clip."""
         projected = self.project(features)
         changes = projected - masked_mean(projected, mask)[:, None]
         frames = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
@@ -179,7 +182,7 @@ class PVSE(Method):
 
     Args:
         embed_dim: H, even (the paper tries 512, 1,024 and 2,048).
-        views: K; 1 is the paper's "PVSE (K=1)"; with 0 the global feature is the only view.
+        views: K; 1 is the paper's "PVSE (K=1)". With 0 the global feature is the only view.
         fusion: see `PIENet`.
         match: "max" takes the best pair; "concat" compares the K concatenated views, the paper's
             ablation "No MIL".
@@ -209,7 +212,7 @@ class PVSE(Method):
         if views < 0:
             raise ValueError(f"views must be 0 or more, not {views}")
         if embed_dim % 2:
-            raise ValueError(f"embed_dim must be even, half for each direction, not {embed_dim}")
+            raise ValueError(f"embed_dim must be even (half per GRU direction), not {embed_dim}")
         require_choice("fusion", fusion, FUSIONS)
         require_choice("match", match, MATCHES)
         require_choice("image_global", image_global, GLOBALS)
@@ -232,19 +235,20 @@ class PVSE(Method):
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         """See `Method.encode`; there is no attention if K is 0."""
         net, global_net = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
-        whole = None if global_net is None else global_net(features, mask)  # (B, H)
+        global_feature = None if global_net is None else global_net(features, mask)  # (B, H)
         if net is None:
-            assert whole is not None  # with K = 0 the global feature is the only view
-            return Views(l2_normalize(whole)[:, None])
-        embeddings, residuals, maps = net(features, whole, mask)
+            assert global_feature is not None  # with K = 0 it is the only view
+            return Views(l2_normalize(global_feature)[:, None])
+        embeddings, residuals, maps = net(features, global_feature, mask)
         extras = {"residuals": residuals} if self.training else {}
         return Views(l2_normalize(embeddings), maps if attention else None, extras)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`; the last states of a bi-GRU belong to the whole set."""
         net, global_net = getattr(self, f"{side}_net"), getattr(self, f"{side}_global")
-        whole = None if global_net is None else global_net.parts(features, mask)
-        parts: Parts | None = whole if net is None else net.parts(features, whole, mask)
+        parts = None if global_net is None else global_net.parts(features, mask)
+        if net is not None:
+            parts = net.parts(features, parts, mask)
         assert parts is not None  # with K = 0 the global feature is the only view
         return parts.unit()
 

@@ -52,9 +52,9 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 def _sort_packed(
     columns: Tensor, padding: Tensor | None, keys: Tensor, ranked: Tensor, indices: Tensor
 ) -> None:
-    """Sorts (b, D, N) float32 in descending order, padding last, into `ranked` and `indices`.
+    """Sorts `columns` (b, D, N) float32 into `ranked` and `indices`, largest first, padding last.
 
-    `keys` is float64 scratch memory. A float32 fills all but 29 bits of it; these store the index.
+    `keys` is float64 scratch memory. Its low 29 bits, unused by float32 values, store the index.
     """
     count = columns.shape[-1]
     index_mask = (1 << max(count - 1, 1).bit_length()) - 1

@@ -53,7 +53,7 @@ def match_blocks(
 
 
 def _inverse_sum(terms: tuple[Tensor, ...], weights: Tensor, offset: Tensor) -> Tensor:
-    """Computes 1 / (`offset` + sum_k weights[k] * terms[k]) for terms (n, C), without copies."""
+    """Computes 1 / (`offset` + sum_k weights[k] * terms[k]) in one tensor, for terms (n, C)."""
     total = torch.addcmul(offset, terms[0], weights[0])
     for term, weight in zip(terms[1:], weights.unbind(0)[1:], strict=True):
         total.addcmul_(term, weight)
@@ -71,13 +71,13 @@ def log_plan(
     """
     p, q, pairs = affinity.shape
     z = dustbin.to(affinity.dtype)
-    augmented = torch.cat([affinity, z.expand(p, 1, pairs)], dim=1)
-    augmented = torch.cat([augmented, z.expand(1, q + 1, pairs)]) / temperature
-    row_sums = z.new_tensor([1.0] * p + [q]).log()[:, None]  # (p + 1, 1)
-    column_sums = z.new_tensor([1.0] * q + [p]).log()[:, None]  # (q + 1, 1)
-    column_scales = augmented.new_zeros(q + 1, pairs)
+    log_kernel = torch.cat([affinity, z.expand(p, 1, pairs)], dim=1)
+    log_kernel = torch.cat([log_kernel, z.expand(1, q + 1, pairs)]) / temperature
+    log_row_sums = z.new_tensor([1.0] * p + [q]).log()[:, None]  # (p + 1, 1)
+    log_column_sums = z.new_tensor([1.0] * q + [p]).log()[:, None]  # (q + 1, 1)
+    column_logs = log_kernel.new_zeros(q + 1, pairs)  # logarithms of the columns' scales
     for _ in range(iterations):
-        row_scales = row_sums - (augmented + column_scales).logsumexp(dim=1)  # (p + 1, C)
-        row_scaled = augmented + row_scales[:, None]
-        column_scales = column_sums - row_scaled.logsumexp(dim=0)  # (q + 1, C)
-    return augmented + row_scales[:, None] + column_scales
+        row_logs = log_row_sums - (log_kernel + column_logs).logsumexp(dim=1)  # (p + 1, C)
+        log_products = log_kernel + row_logs[:, None]
+        column_logs = log_column_sums - log_products.logsumexp(dim=0)  # (q + 1, C)
+    return log_kernel + row_logs[:, None] + column_logs

@@ -38,8 +38,8 @@ class VSEInfinity(Method):
             and "kmax"; or one of `models/aggregators.py`.
         text_pooling: the pooling of texts, with the same choices.
         pool_count: K of "kmax" (20 is the paper's best for grid features).
-        map_text: map texts linearly to the joint space even if their features are as wide as it is,
-            so that the text side has trained weights over a frozen encoder.
+        map_text: map texts linearly to the joint space even if their features already have its
+            width, so that the text side has trained weights over a frozen encoder.
     """
 
     title = "VSE∞"

@@ -17,7 +17,7 @@ EVAL_SHARE = 0.9  # number of patches in a view of `SampledViT`, divided by that
 
 
 class _ConvNet(ImageEncoder):
-    """A convolutional network; the features are cells of its last map, `stride` pixels apart."""
+    """A convolutional network. Its features are cells of the last map, `stride` pixels apart."""
 
     model: Any
     stride: int
@@ -116,7 +116,7 @@ class SampledViT(_VisionTransformer):
             raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
         nearest = torch.stack([_nearest_patches(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
-        # position of each token in a view; count + 1, where `forward` appends 0, if it is absent
+        # position of each token in a view; count + 1, where `forward` appends 0, for absent tokens
         positions = torch.full((len(nearest), patches + 1), count + 1)
         positions.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("token_indices", tokens, persistent=False)  # (n, count + 1)
@@ -265,7 +265,7 @@ def _build_projection(config: Any, projected: bool) -> tuple[nn.Linear | None, i
 
 
 def _nearest_patches(centre: int, side: int, count: int) -> Tensor:
-    """Returns the indices of the `count` patches nearest to patch `centre`, nearest first."""
+    """Returns indices (count,) of the patches nearest to `centre`, nearest first; ties by index."""
     row, column = divmod(centre, side)
     index = torch.arange(side)
     squared_distances = (index[:, None] - row) ** 2 + (index[None] - column) ** 2  # (side, side)

@@ -51,9 +51,7 @@ class SceneNet(ImageEncoder):
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks) + 1:
-            raise ValueError(
-                f"{len(blocks)} stages need {len(blocks) + 1} widths, not {len(widths)}"
-            )
+            raise ValueError(f"{len(blocks)} stages need {len(blocks) + 1} widths, not {widths}")
         self.parts = parts
         self.dim = widths[-1] * (math.prod(parts) if parts else 1)
         self.stride = _STEM_STRIDE * 2 ** len(blocks)
@@ -65,13 +63,12 @@ class SceneNet(ImageEncoder):
         stages: list[nn.Module] = []
         for in_channels, channels, count in zip(widths, widths[1:], blocks, strict=False):
             stages += [
-                _Block(in_channels if i == 0 else channels, channels, 2 if i == 0 else 1)
-                for i in range(count)
+                _Block(channels if block else in_channels, channels, stride=1 if block else 2)
+                for block in range(count)
             ]
         self.stages = nn.Sequential(*stages)
 
     def grid(self, size: int) -> tuple[int, int]:
-        """See `ImageEncoder.grid`; (1, 1) with `parts`."""
         if self.parts:
             return 1, 1
         return size // self.stride, size // self.stride

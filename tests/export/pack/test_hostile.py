@@ -137,7 +137,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "pickle as weights": (content(HEAD, b"\x80\x04pickle"), "not a readable safetensors file"),
     "header of 2**63 bytes": (tensors({}, size=2**63), "header too large"),
     "tensor of 2**124 values": (tensor("F32", [2**62, 2**62]), "overflow computing buffer size"),
-    "tensor of NaN": (tensor("F32", [1]), "tensor a holds NaN or infinity"),
+    "tensor of NaN": (tensor("F32", [1]), "a holds NaN or infinity"),
     "external data": (constant(**EXTERNAL), "bomb is in another file"),
     "custom domain": (network(OWN), "operator Run of the domain own"),
     "network of 400 GB": (network(FILL, shape=[10**11]), "needs more memory than allowed"),
