@@ -37,7 +37,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     for clip in index.clips:
         file = index.clips.image(clip).file
         refused.append(Refusal(file, f"{file} is a clip; Qdrant galleries contain only images"))
-    still_ids = [i for i in gallery.ids().tolist() if i not in index.clips and i < index.files]
+    still_ids = [i for i in gallery.ids().tolist() if i not in index.clips and i < index.file_count]
     shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}
     exists = points.exists()

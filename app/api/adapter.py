@@ -174,7 +174,7 @@ class Adapter:
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
-        quick = endpoint.quick and self._state.first.index.files < LARGE_GALLERY
+        quick = endpoint.quick and self._state.first.index.file_count < LARGE_GALLERY
         slots = self._quick_slot if quick else self._slots
         image_slot = self._image_slots if values.get(endpoint.body) else nullcontext()
         async with self._waiting, image_slot:

@@ -71,7 +71,7 @@ def load_examples(info: PackInfo, collection: Collection) -> list[Example]:
         _log.warning("the examples in %s are not used: %s", file.name, error)
         return []
     updates = {} if record.checksum == info.checksum else {"why": ""}
-    candidates = (example for example in record.examples if example.caption in collection.relevant)
+    candidates = (example for example in record.examples if example.caption in collection.relevance)
     return [example.model_copy(update=updates) for example in candidates]
 
 

@@ -123,7 +123,7 @@ def load_captions(retriever: Retriever, queries: str = "") -> list[Caption]:
     truths = [image.truth.captions if image.truth else () for image in collection.images]
     kinds = {(i, fact.text): fact.view for i, facts in enumerate(truths) for fact in facts}
     return [
-        Caption(text, (i, *collection.relevant.get(text, ())), kinds.get((i, text)) or "")
+        Caption(text, (i, *collection.relevance.get(text, ())), kinds.get((i, text)) or "")
         for text, i in collection.captions
     ]
 
@@ -162,10 +162,10 @@ def _rank(
         ids, by_method = range(len(captions))[rows], []
         for name in spec.split("+"):
             views = encode(texts[rows], name) if texts else index.captions[name].views(ids)
-            by_method.append(file_scores(index.images[name], views, index.files))
+            by_method.append(file_scores(index.images[name], views, index.file_count))
         return reduce(np.add, by_method)
 
-    rank = partial(rank_captions, captions, specs, index.files, scores)
+    rank = partial(rank_captions, captions, specs, index.file_count, scores)
     if not from_collection:
         return rank()
     # the stored ranks are valid for this pack, these captions and these views of images

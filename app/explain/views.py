@@ -147,7 +147,7 @@ def search_weighted(
         chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
-        files = retriever.index.files
+        files = retriever.index.file_count
         plain_scores = best_of_files(Scores(ids, plain_scores, ids), files).values
         best_frames = best_of_files(Scores(ids, scores, ids), files)
         scores, ids = best_frames.values, best_frames.images

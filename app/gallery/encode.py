@@ -61,15 +61,15 @@ class Encoder:
         self._runtime, self._checksum = runtime, runtime.info.checksum
         self._frames_per_set = runtime.info.image_encoder.frames
         # one method for each space of features: methods with the same image encoder share a space
-        self._methods = {self._space(name): name for name in runtime.methods}
+        self._method_by_space = {self._space(name): name for name in runtime.methods}
         methods = runtime.methods.items()
         self._sum_spaces = {self._space(name) for name, method in methods if method.features_add_up}
         self._batch_size = max(1, min(MAX_BATCH, MAX_BATCH * 224**2 // runtime.preprocess.size**2))
-        # thumbnails of clip frames are written while clips are read
+        # the folder of thumbnails; those of clip frames are written while clips are read
         self.thumbnails = cache / "thumbnails"
         folder_hash = hashlib.sha256(os.fsencode(collection.folder)).hexdigest()
         # identifies the encoders whose features are saved in one transaction with a file
-        encoders_hash = hashlib.sha256("".join(sorted(self._methods)).encode()).hexdigest()
+        encoders_hash = hashlib.sha256("".join(sorted(self._method_by_space)).encode()).hexdigest()
         decoders = f"{decoder_versions()}, sets of {self._frames_per_set}"
         self.store = Store(cache / "galleries" / folder_hash[:24], encoders_hash[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
@@ -86,8 +86,9 @@ class Encoder:
         last file is read.
         """
         on_cpu = self._runtime.device.type == "cpu"
-        threads = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
-        pool, pending = ThreadPoolExecutor(threads, "encode"), deque[Future[list[FileContent]]]()
+        thread_count = self._runtime.threads if on_cpu else min(8, os.cpu_count() or 1)
+        pool = ThreadPoolExecutor(thread_count, "encode")
+        pending = deque[Future[list[FileContent]]]()
         try:
             for is_video, group in groupby(images, lambda image: suffix_of(image.file) in VIDEOS):
                 files, size = list(group), 1 if is_video else self._batch_size
@@ -101,7 +102,7 @@ class Encoder:
             pool.shutdown(cancel_futures=True)
 
     def key(self, frames: Sequence[CollectionImage]) -> bytes:
-        """Returns the key in the store of one image, or of several frames of a clip.
+        """Returns the store's key of an image, or of several frames of one clip.
 
         Raises ImageError if the file cannot be read.
         """
@@ -120,9 +121,10 @@ class Encoder:
         by_key = dict[Key, Sequence[CollectionImage]](zip(keys, windows, strict=True))
 
         @cache  # loads and pads the features of a space once for all methods that share it
-        def padded_features(space: str, *keys: Key) -> tuple[Tensor, Tensor]:
-            features = self._stored_features([*chain(*(by_key[key] for key in keys))], space)
-            arrays = [[features[self.key([frame])] for frame in by_key[key]] for key in keys]
+        def padded_features(space: str, *missing_keys: Key) -> tuple[Tensor, Tensor]:
+            missing = [by_key[key] for key in missing_keys]
+            features = self._stored_features([*chain(*missing)], space)
+            arrays = [[features[self.key([frame])] for frame in window] for window in missing]
             return pad_sets([torch.from_numpy(np.concatenate(parts)) for parts in arrays])
 
         def compute_views(missing_keys: Iterable[Key], method: str) -> np.ndarray:
@@ -149,8 +151,9 @@ class Encoder:
             with self._lock:
                 recent = dict(self._recent)
             arrays: Vectors = {k: recent[space, k] for k in keys.values() if (space, k) in recent}
-            missing = [] if cached_only else [i for i in images if keys[i.image_id] not in arrays]
-            new_arrays = self._encode(self._squares(missing), space, allow_sums=False)
+            missing_images = [image for image in images if keys[image.image_id] not in arrays]
+            squares = self._squares([] if cached_only else missing_images)
+            new_arrays = self._encode(squares, space, allow_sums=False)
             arrays |= new_arrays
             with self._lock:
                 self._recent |= {(space, key): array for key, array in new_arrays.items()}
@@ -178,7 +181,7 @@ class Encoder:
             raise StoppedError
         stamps = dict[str, Stamp]()
         for image in images:
-            with suppress(OSError):  # opening the file reports the reason
+            with suppress(OSError):  # `image.open` below reports the error
                 stamps[image.file] = Stamp.of(image.path)
         known_contents, results = self.store.files(stamps), list[FileContent]()
         new_files, squares = dict[str, tuple[Stamp, int, Content]](), Squares()
@@ -204,7 +207,7 @@ class Encoder:
                 content = Content(refusal=refusal)
             results.append((image, content))
         vectors = dict[str, Vectors]()
-        for space in self._methods if squares else ():
+        for space in self._method_by_space if squares else ():
             stored_keys = self.store.load(space, squares).keys()
             new_squares = {key: square for key, square in squares.items() if key not in stored_keys}
             vectors[space] = self._encode(new_squares, space)
@@ -228,7 +231,7 @@ class Encoder:
                     squares[key] = self._runtime.preprocess.square(frame)
                 if moment is not None:
                     moments.append(moment)
-                    with suppress(ImageError, OSError):  # saves decoding the clip again
+                    with suppress(ImageError, OSError):  # saves decoding the clip later
                         replace(image, moment=moment).thumbnail(self.thumbnails, frame)
         except ImageError as error:
             cause = error.__cause__  # for damaged data, Pillow raises OSError without errno
@@ -248,13 +251,14 @@ class Encoder:
 
     def _squares(self, images: Sequence[CollectionImage]) -> Squares:
         """Decodes images; returns the encoder's input images by key."""
-        return {self.key([i]): self._runtime.preprocess.square(i.decode()) for i in images}
+        preprocess = self._runtime.preprocess
+        return {self.key([image]): preprocess.square(image.decode()) for image in images}
 
     def _encode(
         self, squares: Mapping[Key, Image.Image], space: str, allow_sums: bool = True
     ) -> Vectors:
-        """Encodes squares to features (N, d), or to sums (1, d) if these suffice (`allow_sums`)."""
-        vectors, keys, method = Vectors(), list(squares), self._methods[space]
+        """Encodes squares to features (N, d), or to sums (1, d) if they are allowed and suffice."""
+        vectors, keys, method = Vectors(), list(squares), self._method_by_space[space]
         for start in range(0, len(keys), self._batch_size):
             batch_keys = keys[start : start + self._batch_size]
             images = [squares[key] for key in batch_keys]

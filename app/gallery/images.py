@@ -51,7 +51,6 @@ _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
 # open a file without waiting for the writer of a pipe, and without taking over a terminal
 _FLAG_NAMES = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 _FLAGS = sum(getattr(os, name, 0) for name in _FLAG_NAMES)
-
 # limits of an animation: number of frames, pixels of all frames, pixels of a frame
 MAX_FRAMES, MAX_ALL_PIXELS, MAX_FRAME_PIXELS = 10_000, 1_500_000_000, 16_000_000
 _ANIMATED = frozenset({"GIF", "WEBP", "PNG"})
@@ -99,7 +98,7 @@ def suffix_of(file: str) -> str:
 def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader:
     """Opens a regular file of at most `MAX_BYTES`, without waiting for the writer of a pipe.
 
-    Links may lead only to files inside `root`, a resolved folder, if it is given. Raises
+    If `root`, a resolved folder, is given, links may lead only to files inside it. Raises
     ImageError, whose message calls the file `name`, if the file cannot be opened or is refused.
     """
     try:
@@ -218,7 +217,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
-    is_slow = bool(image.tile) and image.tile[0][0] in Image.DECODERS  # decoders in Python
+    is_slow = bool(image.tile) and image.tile[0][0] in Image.DECODERS  # those written in Python
     max_pixels = _SLOW_PIXELS if is_slow else MAX_PIXELS
     if pixels > max_pixels:
         condition = f" for this kind of {image.format}" if is_slow else ""
@@ -247,10 +246,11 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
 
 
 def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
-    """Returns the pixels of a TIFF's tile, or 1 without tiles; raises ImageError beyond limits."""
+    """Counts the pixels of a TIFF's tile (1 without tiles); raises ImageError beyond the limits."""
     file.seek(0)
     header = file.read(16)
-    order, is_big = "<" if header[:1] == b"I" else ">", 43 in header[2:4]  # BigTIFF
+    order = "<" if header[:1] == b"I" else ">"  # the byte order
+    is_big = 43 in header[2:4]  # 43 is the version of a BigTIFF
     offset_format, count_format, entry_size = ("8xQ", "Q", 20) if is_big else ("4xL8x", "H", 12)
     file.seek(*struct.unpack(order + offset_format, header))
     [count] = struct.unpack(order + count_format, file.read(8 if is_big else 2))
@@ -260,7 +260,7 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
     # Pillow reads the last of repeated tags, and libtiff reads the first; Pillow ignores some types
     if len(set(layout_tags)) < len(layout_tags) or any(t not in image.tag_v2 for t in layout_tags):
         raise ImageError(f"{name} repeats or hides tags of its layout; save it again")
-    width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))
+    width, height = (int(image.tag_v2.get(tag, 1)) for tag in (322, 323))  # of a tile
     if width * height > MAX_PIXELS:
         raise ImageError(
             f"{name} has tiles of {width} x {height} pixels, more than the "
@@ -288,7 +288,7 @@ def _to_working_size(image: Image.Image) -> Image.Image:
 
 
 def _shrink(rgb: Image.Image) -> Image.Image:
-    """Shrinks an RGB image to sides of at most 2,048 pixels; removes metadata like the location."""
+    """Shrinks an RGB image to sides of at most 2,048 pixels; removes metadata such as location."""
     rgb.thumbnail((2 * WORKING_SIDE, 2 * WORKING_SIDE))
     rgb.info = {}
     return rgb
@@ -306,7 +306,7 @@ def _check_scans(file: BinaryIO, name: str) -> None:
 
 
 def _skip_palette(content: bytearray, offset: int) -> int:
-    """Skips a GIF's flags at `offset` and the palette, if the flags announce one."""
+    """Returns the offset after a GIF's flags at `offset`, and after the palette if there is one."""
     return offset + 1 + (6 << (content[offset] & 7) if content[offset] & 128 else 0)
 
 
@@ -317,9 +317,9 @@ def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
     file.seek(0)
     file.readinto(content)  # type: ignore[attr-defined]
     offset, is_first = _skip_palette(content, 10) + 2, True
-    width, height, blocks, comment_blocks = 0, 0, 0, 0
+    width, height, block_count, comment_block_count = 0, 0, 0, 0
 
-    def skip_blocks(offset: int) -> tuple[int, int]:  # returns the next offset, number of blocks
+    def skip_blocks(offset: int) -> tuple[int, int]:  # returns the next offset and block count
         count = 1  # counts the empty block at the end
         while offset < size and content[offset] and count <= _MAX_BLOCKS:
             offset, count = offset + content[offset] + 1, count + 1
@@ -336,16 +336,16 @@ def _checked_gif_size(file: BinaryIO, name: str) -> tuple[int, int]:
             offset, count = skip_blocks(start + 2)
             is_loop = content[start + 1] == 0xFF and content.startswith(b"NETSCAPE2.0", start + 3)
             if content[start + 1] == 0xFE:  # a comment
-                comment_blocks += count
+                comment_block_count += count
             elif count == 1 or (is_first and is_loop and count == 2):
                 offset, count = skip_blocks(offset)  # Pillow also reads blocks after an empty one
-        blocks += count
-        if comment_blocks > _MAX_COMMENT_BLOCKS:
+        block_count += count
+        if comment_block_count > _MAX_COMMENT_BLOCKS:
             raise ImageError(
                 f"{name} has comments of more than {_MAX_COMMENT_BLOCKS:,} blocks; "
                 "save it without comments"
             )
-        if blocks > _MAX_BLOCKS:
+        if block_count > _MAX_BLOCKS:
             raise ImageError(f"{name} has more than {_MAX_BLOCKS:,} blocks of data; save it again")
     return width, height
 
@@ -396,4 +396,4 @@ def _formats() -> tuple[str, ...]:
 
     pillow_heif.register_heif_opener()
     Image.init()
-    return tuple(kind for kind in _FORMATS if kind in Image.OPEN)
+    return tuple(name for name in _FORMATS if name in Image.OPEN)

@@ -58,13 +58,13 @@ class Clips(dict[int, tuple[Moment, ...]]):
 
     def windows(self, file_id: int | None = None) -> list[list[int]]:
         """Returns the image ids of each window of a file, or of all files, in time order."""
-        files, windows = len(self._images), []
-        for file_index in range(files) if file_id is None else [file_id]:
-            count = len(self.get(file_index, ())) or 1  # frames
+        file_count, windows = len(self._images), []
+        for first_id in range(file_count) if file_id is None else [file_id]:
+            count = len(self.get(first_id, ())) or 1  # frames; a still image counts as one
             window_count = -(-count // self._frames_per_set)
             for i in range(window_count):
                 frames = range(count * i // window_count, count * (i + 1) // window_count)
-                windows.append([file_index + frame * files for frame in frames])
+                windows.append([first_id + frame * file_count for frame in frames])
         return windows
 
     def window_of(self, image_id: int) -> list[int]:
@@ -89,7 +89,7 @@ def subsample(values: np.ndarray, max_items: int = MAX_SAMPLE) -> np.ndarray:
 
 
 @contextmanager
-def shared_processors(items: int) -> Iterator[None]:
+def shared_processors(item_count: int) -> Iterator[None]:
     """Divides torch's threads among concurrent queries.
 
     Within the block, torch's operators use this query's share of the threads, or one thread below
@@ -99,7 +99,7 @@ def shared_processors(items: int) -> Iterator[None]:
     global _active_queries
     with _queries_lock:
         _active_queries += 1
-        share = max(1, _TORCH_THREADS // _active_queries) if items >= LARGE_GALLERY else 1
+        share = max(1, _TORCH_THREADS // _active_queries) if item_count >= LARGE_GALLERY else 1
     torch.set_num_threads(share)
     try:
         yield
@@ -120,10 +120,10 @@ class Gallery:
       have a larger product with w, so x is among the candidates. `_MARGIN` allows for rounding.
     - Above `CLUSTERS_MIN_BYTES`, after `build_search_index`, candidates come from the nearest
       clusters (FAISS IVF over 8-bit rows). This is approximate. `recall` is the measured share of
-      the ten best.
+      the ten best items that are found.
 
-    Views are stored and scored on `device`; float16 and clusters need the CPU. Queries are texts
-    or images for a gallery of images, and images for a gallery of captions.
+    Views (V, D) of items are stored and scored on `device`; float16 and clusters need the CPU.
+    Queries are the views (1, W, D) of a text or an image; for captions, only of an image.
     """
 
     local = True  # True if the views are in this process
@@ -188,9 +188,10 @@ class Gallery:
             count, total = self._count, self._count + len(ids)
             if total > len(self._ids):  # running searches keep the old arrays
                 capacity = max(total, self._expected_count, 2 * count)
-                old_ids, self._ids = self._ids, np.empty(capacity, np.int64)
-                old, self._tensor = self._tensor, self._tensor.new_empty((capacity, *self.shape))
-                self._ids[:count], self._tensor[:count] = old_ids[:count], old[:count]
+                old_ids, old_views = self._ids, self._tensor
+                self._ids = np.empty(capacity, np.int64)
+                self._tensor = old_views.new_empty((capacity, *self.shape))
+                self._ids[:count], self._tensor[:count] = old_ids[:count], old_views[:count]
             self._ids[count:total], self._tensor[count:total] = ids, views
             self._max_norm = max(self._max_norm, float(self._rows(views).norm(dim=-1).max()))
             self._count = total
@@ -223,20 +224,21 @@ class Gallery:
         """Returns the views (n, V, D) float32 of n ids, all of which must exist."""
         all_ids, views = self._ids_and_views()
         id_array = np.asarray(ids, np.int64)
-        items = np.searchsorted(all_ids, id_array).clip(max=len(all_ids) - 1)  # indices
-        if (all_ids[items] != id_array).any():  # ids were not added in ascending order
+        indices = np.searchsorted(all_ids, id_array).clip(max=len(all_ids) - 1)
+        if (all_ids[indices] != id_array).any():  # ids were not added in ascending order
             order = np.argsort(all_ids, kind="stable")
-            items = order[np.searchsorted(all_ids, id_array, sorter=order)]
+            indices = order[np.searchsorted(all_ids, id_array, sorter=order)]
         if views.is_cuda:
-            return Views(views[torch.from_numpy(items).to(self._device)])
+            return Views(views[torch.from_numpy(indices).to(self._device)])
         # numpy selects a few items faster than torch
-        return Views(torch.from_numpy(views.numpy()[items]).float())
+        return Views(torch.from_numpy(views.numpy()[indices]).float())
 
     @torch.inference_mode()
     def search(self, query: Views, k: int, only: AbstractSet[int] | None = None) -> list[Match]:
-        """Finds the k >= 1 best items for a query (1, W, D), best first; ties in order of adding.
+        """Finds the k >= 1 best items for a query (1, W, D), best first.
 
-        `only` has the ids of the items to rank; None ranks all. There may be fewer than k matches.
+        Items with equal scores are in the order of adding. `only` has the ids of the items to rank;
+        None ranks all. There may be fewer than k matches.
         """
         if not len(self):
             return []
@@ -281,7 +283,7 @@ class Gallery:
 
     @torch.inference_mode()
     def sample_scores(self, query: Views, subset: np.ndarray | None = None) -> np.ndarray:
-        """Scores S images, sampled from all or from the ids `subset`, for a text (1, W, D)."""
+        """Returns scores (S,) of a text (1, W, D) for a sample of all images, or of `subset`."""
         ids, sample = self.ids() if subset is None else subset, self._sample
         if not len(ids):
             return np.zeros(0, np.float32)
@@ -337,7 +339,7 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns ids of the best items in clusters and of newer items; None if fewer than k."""
+        """Returns ids found in clusters, and all newer ids; None if clusters have fewer than k."""
         ids, rows_per_item = self.ids(), self._item_size // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
         row_count = max(_MIN_LISTED, 16 * k * rows_per_item)
@@ -368,12 +370,13 @@ class Gallery:
         import faiss  # takes 13 MB of memory, which most galleries do not need
 
         views = self._ids_and_views()[1]
-        count, dim = self._rows(views).shape
-        clusters = max(1, min(2 ** round(math.log2(2 * math.sqrt(count))), count // _TRAINING_ROWS))
-        index: Any = faiss.index_factory(dim, f"IVF{clusters},SQ8", faiss.METRIC_INNER_PRODUCT)
-        index.by_residual, index.parallel_mode = False, 1  # threads share a query
+        row_count, dim = self._rows(views).shape
+        power = 2 ** round(math.log2(2 * math.sqrt(row_count)))
+        cluster_count = max(1, min(power, row_count // _TRAINING_ROWS))
+        index: Any = faiss.index_factory(dim, f"IVF{cluster_count},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index.by_residual, index.parallel_mode = False, 1  # mode 1: threads share a query
         index.cp.niter, index.cp.spherical, index.cp.seed = 8, True, 0
-        sample = np.random.default_rng(0).permutation(count)[: clusters * _TRAINING_ROWS]
+        sample = np.random.default_rng(0).permutation(row_count)[: cluster_count * _TRAINING_ROWS]
         index.train(self._rows(views)[torch.from_numpy(np.sort(sample))].float().numpy())
         for part in views.split(_CHUNK):
             index.add(self._rows(part).float().numpy())

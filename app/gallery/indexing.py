@@ -111,7 +111,7 @@ class Index:
     Attributes:
         images: the gallery of images of each method.
         captions: the gallery of captions of each method; ids are indices of `Collection.captions`.
-        files: the number of files in the collection.
+        file_count: the number of files in the collection.
         encoder: computes and stores features and views.
         progress: the progress of filling.
         clips: the moments of each clip's frames; the galleries contain their windows.
@@ -132,9 +132,9 @@ class Index:
     ) -> None:
         self._runtime, self._collection = runtime, collection
         methods, device = runtime.methods.items(), runtime.device
-        self.files, count = len(collection.images), len(collection.captions)
+        self.file_count, count = len(collection.images), len(collection.captions)
         self.images: Mapping[str, Gallery] = galleries or {
-            name: Gallery("images", method, device, self.files) for name, method in methods
+            name: Gallery("images", method, device, self.file_count) for name, method in methods
         }
         self.captions = {name: Gallery("texts", method, device, count) for name, method in methods}
         self.clips = Clips(collection, runtime.info.image_encoder.frames)
@@ -146,7 +146,7 @@ class Index:
         self.refused, self.copies = list(collection.left_out), list[Copy]()
         self._first_files: dict[bytes, str] = {}  # the first file of each content, by SHA-256
         self._files_read = 0
-        self.progress = Progress("pictures", 0, self.files)
+        self.progress = Progress("pictures", 0, self.file_count)
         self._stage_start = ("", 0.0, 0)  # stage, its start time, and items done at the start
         self._watch: Callable[[Progress], None] | None = None
         self._stopped, self._start_lock = threading.Event(), threading.Lock()
@@ -154,7 +154,7 @@ class Index:
 
     def __len__(self) -> int:
         """Returns the number of images that every method can find; a clip counts as one."""
-        return min(int((gallery.ids() < self.files).sum()) for gallery in self.images.values())
+        return min(int((gallery.ids() < self.file_count).sum()) for gallery in self.images.values())
 
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Starts filling the galleries, or resumes after `stop`.
@@ -174,8 +174,8 @@ class Index:
                 event.clear()
             self._stage_start = ("", 0.0, 0)
             if self.progress.stage == "stopped":  # the thread reports only after its first step
-                done = self.files if self.complete else max(self._files_read, len(self))
-                self.progress = Progress("pictures", done, self.files)
+                done = self.file_count if self.complete else max(self._files_read, len(self))
+                self.progress = Progress("pictures", done, self.file_count)
             thread = threading.Thread(target=self._fill, name="index", daemon=True)
             try:
                 thread.start()
@@ -199,7 +199,7 @@ class Index:
             self._thread.join(seconds)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits at most `seconds` each for `images_done` and `captions_done`; False on timeout."""
+        """Waits for images and captions, up to `seconds` for each; returns False on timeout."""
         return self.images_done.wait(seconds) and self.captions_done.wait(seconds)
 
     def features(
@@ -270,7 +270,7 @@ class Index:
         """Adds views computed from region features, precomputed views, or views of the files."""
         info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
-            for part in self._steps("views", len(self), self.files, _REGION_SETS_AT_ONCE):
+            for part in self._steps("views", len(self), self.file_count, _REGION_SETS_AT_ONCE):
                 features = regions.features(part)
                 for name, gallery in self.images.items():
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)

@@ -5,8 +5,8 @@ its pack and is not used with another pack or other images. Values are in half p
 changes scores by less than 0.001.
 
 A clip has views for each of its windows (see `Clips`). If there are clips, a second file has the
-features of all F frames, which are compared to choose the best frame of a hit. For each image
-encoder NAME, it has the U distinct features (U, n, d), and in NAME.rows the row of each frame (F,).
+features of all F frames, which are compared to choose the best frame of a hit. For an image encoder
+NAME, the tensor NAME has U distinct features (U, n, d), and NAME.rows (F,) has each frame's row.
 """
 
 import argparse
@@ -96,14 +96,14 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             frames, features = list(chain.from_iterable(windows)), dict[str, Tensor]()
             for name in runtime.methods:
                 arrays = encoder.features(frames, name).values()  # (n, d) each
-                stacked = torch.stack([*arrays]).half()  # (F, n, d)
-                distinct, index = torch.unique(stacked.float(), dim=0, return_inverse=True)
+                stack = torch.stack([*arrays]).half()  # (F, n, d)
+                unique_features, rows = torch.unique(stack.float(), dim=0, return_inverse=True)
                 encoder_name = str(runtime.image_encoder_of(name))
-                features |= {encoder_name: distinct.half(), encoder_name + _ROWS: index}
+                features |= {encoder_name: unique_features.half(), encoder_name + _ROWS: rows}
             save_tensors(prepared_path(info, "features"), features, {})
         encoder.store.close()
     path, half_views = prepared_path(info), {name: tensor.half() for name, tensor in views.items()}
-    save_tensors(path, half_views, metadata)  # last: `load` expects the features if this exists
+    save_tensors(path, half_views, metadata)  # last: `load` uses the features if this exists
     return [path, prepared_path(info, "features")] if clips else [path]
 
 

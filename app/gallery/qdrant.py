@@ -1,9 +1,10 @@
 """A gallery in Qdrant with one point for each image; `app/migrate.py` writes the points.
 
-    id        the first half of a SHA-256, as a UUID. Hashed are the bytes of the image's file; for
-              images with captions, their SHA-256 and the file name: copies may differ in captions.
+    id        the first half of an image's hash, as a UUID. The hash is the SHA-256 of the file. For
+              images with captions, it is the SHA-256 of that SHA-256 and the file's name, because
+              copies may have different captions.
     vectors   a multivector for each method, under the method's name: R rows of E dimensions. Qdrant
-              compares them by MaxSim: the sum of each query row's largest inner product with a row
+              compares them by MaxSim: the sum of each query row's largest inner product with a row.
     payload   file, captions, objects, facts, the pack's checksum, shapes of views
 
 The rows are the V views of D dimensions, reshaped by `Method.row_dim`. If possible, MaxSim equals
@@ -51,7 +52,6 @@ _PAGE = 1000  # payloads of one answer
 _MAX_VALUES = 2**19  # values of a request or answer: up to 10 MB of JSON; a server accepts 32 MB
 _MAX_TIES = 8  # candidates beyond k, to include equal scores
 _MAX_NAME = 4096  # characters of a file's name
-
 # id, rows (R, E) by name of the vector, payload
 Point = tuple[str, Mapping[str, torch.Tensor], Mapping[str, Any]]
 
@@ -151,11 +151,13 @@ class Points:
     def fetch(
         self, point_ids: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Returns payload and rows (R, E) of `vector`, if given, by id of the points that exist."""
-        names = [vector] if vector else False
-        records = self._call("retrieve", ids=list(point_ids), with_payload=True, with_vectors=names)
-        rows = [np.asarray((r.vector or {}).get(vector, []), np.float32) for r in records]
-        return {str(r.id): (r.payload or {}, array) for r, array in zip(records, rows, strict=True)}
+        """Returns by id payload and rows (R, E) of existing points; no rows without `vector`."""
+        points = dict[str, tuple[dict, np.ndarray]]()
+        options = {"with_payload": True, "with_vectors": [vector] if vector else False}
+        for record in self._call("retrieve", ids=list(point_ids), **options):
+            rows = np.asarray((record.vector or {}).get(vector, []), np.float32)
+            points[str(record.id)] = record.payload or {}, rows
+        return points
 
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
@@ -166,9 +168,9 @@ class Points:
         `only` has the ids of the points to search; None searches all points.
         """
         subset = None if only is None else api.Filter(must=[api.HasIdCondition(has_id=list(only))])
-        exact = api.SearchParams(exact=True)
+        params = api.SearchParams(exact=True)
         options: dict[str, Any] = {"using": vector, "limit": count, "filter": subset}
-        requests = [api.QueryRequest(query=q.tolist(), params=exact, **options) for q in queries]
+        requests = [api.QueryRequest(query=q.tolist(), params=params, **options) for q in queries]
         answers = self._call("query_batch_points", requests=requests)
         return list(dict.fromkeys(str(point.id) for answer in answers for point in answer.points))
 
@@ -239,7 +241,7 @@ class QdrantGallery(Gallery):
         return Views(torch.from_numpy(np.concatenate(arrays)).to(self._device))
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:
-        """Reads views from Qdrant in chunks, see `Gallery.chunks`; refuses too many images."""
+        """Reads views in chunks, see `Gallery.chunks`; raises QdrantError for too many images."""
         selected = self.ids() if ids is None else ids
         if len(selected) > MAX_READ_IMAGES:
             raise QdrantError(
@@ -276,9 +278,9 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
     root = points.pictures and points.pictures.resolve()
     try:
         images = tuple(_image(i, payload, root) for i, (_, payload) in enumerate(payloads))
-        first: Mapping[str, Any] = payloads[0][1]
-        shapes = {name: (int(v), int(d)) for name, (v, d) in first["shapes"].items()}
-        checksum = str(first["pack"])
+        first_payload: Mapping[str, Any] = payloads[0][1]
+        shapes = {name: (int(v), int(d)) for name, (v, d) in first_payload["shapes"].items()}
+        checksum = str(first_payload["pack"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise QdrantError(
             f"{points.address} was not written by {_MIGRATE} ({error}); name another collection"
@@ -316,7 +318,7 @@ def _image(image_id: int, payload: Mapping[str, Any], root: Path | None) -> Coll
     is_unsafe = len(file) > _MAX_NAME or "\0" in file or ".." in name.parts or name.is_absolute()
     if is_unsafe or name.suffix.lower() not in SUFFIXES:
         raise ValueError(f'"{file[:200]}" is not an image')
-    path = (root or Path("nowhere")) / file
+    path = (root or Path("nowhere")) / file  # not opened without `root`
     captions, objects = (tuple(map(str, payload[key])) for key in ("captions", "objects"))
     facts = {str(fact): str(value) for fact, value in payload["facts"].items()}
     return CollectionImage(image_id, path, file, captions, objects, root=root, stored_facts=facts)

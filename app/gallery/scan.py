@@ -44,7 +44,7 @@ MAX_ENTRIES = 50_000  # entries of a ZIP archive
 THUMBNAIL_SIDE = 320  # pixels of the longer side
 THUMBNAILS_BYTES = 2_000_000_000  # above this, the least recently used thumbnails are deleted
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # of damaged archives
-_MAX_RATIO = 200  # unpacked bytes for each byte of an archive's images
+_MAX_RATIO = 200  # maximum unpacked bytes for each packed byte of the images in an archive
 _ANY_RATIO_BYTES = 16 * 2**20  # unpacked bytes up to which any ratio is allowed
 _MIN_FREE_BYTES = 2**30  # bytes that must stay free on the disk
 _UNUSED_SECONDS = 90 * 24 * 3600.0  # time after which an unpacked archive is deleted
@@ -154,7 +154,7 @@ class Collection:
 
     @cached_property
     def captions(self) -> tuple[tuple[str, int], ...]:
-        """Pairs of each caption and the id of its image."""
+        """The captions of all images, as pairs of a caption and an image id."""
         return tuple((text, image.image_id) for image in self.images for text in image.captions)
 
     @cached_property
@@ -170,8 +170,8 @@ class Collection:
         }
 
     @cached_property
-    def relevant(self) -> dict[str, frozenset[int]]:
-        """The ids of all images that a caption describes, by caption of a rendered image."""
+    def relevance(self) -> dict[str, frozenset[int]]:
+        """The ids of all images that a caption describes, by caption; only for rendered images."""
         ids: dict[str, frozenset[int]] = {}
         for image in self.images:
             for caption in image.truth.captions if image.truth else ():

@@ -25,7 +25,7 @@ from filelock import FileLock
 from polyview.app.gallery.images import Stamp
 from polyview.app.gallery.video import Moment
 
-# the SHA-256 of a file (of a clip, followed by frame numbers), or a caption
+# the SHA-256 of a file, followed by frame numbers if it is a clip; or a caption
 Key = bytes | str
 Vectors = dict[Key, np.ndarray]  # (n, d) by key
 _VERSION = 8  # SQLite files of another version are discarded
@@ -83,11 +83,11 @@ class Store:
         return contents
 
     def content(self, digest: bytes) -> Content | None:
-        """Returns the content with a SHA-256; None if no file with this content was read."""
+        """Returns the content with the SHA-256 `digest`; None if no such file was read."""
         return next((content for *_, content in self._contents("sha256", [digest])), None)
 
     def _contents(self, column: str, values: Iterable[bytes]) -> list[tuple]:
-        """Returns (path, size, mtime_ns, ctime_ns, read_ns, `Content`) by values of a column."""
+        """Finds files by a column; returns (path, size, mtime_ns, ctime_ns, read_ns, `Content`)."""
         fields = "path, size, mtime_ns, ctime_ns, read_ns, sha256, refusal, moments FROM files"
         rows = self._select(f"{fields} WHERE reader IN (?, ?) AND {column}", values, *self._readers)
         return [
@@ -136,8 +136,8 @@ class Store:
 
         def write(db: sqlite3.Connection) -> None:
             db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", vector_rows)
-            digests = [(path, digest) for path, *_, digest, _, _ in file_rows]
-            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", digests)
+            pairs = [(path, digest) for path, *_, digest, _, _ in file_rows]
+            db.executemany("DELETE FROM files WHERE path = ? AND sha256 <> ?", pairs)
             db.executemany(f"INSERT OR REPLACE INTO files VALUES (?{', ?' * 8})", file_rows)
 
         if vector_rows or file_rows:
@@ -177,7 +177,7 @@ class Store:
     def _run(self, work: Callable[[sqlite3.Connection], T], default: T) -> T:
         """Runs `work` in a transaction of the file or in memory; returns `default` on failure."""
         with self._lock:
-            for _ in range(3):  # the file, a new file in its place, memory
+            for _ in range(3):  # tries the file, then a new file in its place, then memory
                 try:
                     if self._db is None:
                         self._db = _open(self._path)
@@ -233,5 +233,5 @@ def cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        _log.warning("%s cannot be written (%s); set POLYVIEW_CACHE", folder, error)
+        _log.warning("results are not stored (%s); set POLYVIEW_CACHE to another folder", error)
         return Path(tempfile.mkdtemp(prefix="polyview-"))

@@ -40,7 +40,6 @@ _SIDE = 1024  # longer side of the written frames
 _MAX_ASPECT = 4  # larger pixel aspect ratios, and their inverses, are ignored
 _MAX_CPU_SECONDS = 120  # CPU time of the decoder
 _slots = threading.Semaphore(2)  # decoders that may run at the same time
-
 T = TypeVar("T")
 
 
@@ -239,7 +238,7 @@ class Clip:
                 frames = next(packets).decode()
             except StopIteration:
                 return
-            except MemoryError:  # PyAV's error is also one of `_errors`
+            except MemoryError:  # not to be skipped, although PyAV's MemoryError is in `_errors`
                 raise
             except self._errors:
                 continue

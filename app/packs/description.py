@@ -28,14 +28,13 @@ _MAX_BYTES = 2**20  # maximum size of a result file
 _SOURCE_FIELDS = ("split", "command", "hardware", "seed")  # how metrics were measured
 _SAMPLE_SIZE = 48  # images compared with the domain of a pack
 _MAX_UNLIKE_SHARE = 0.5  # share of unlike images above which a pack does not suit a collection
-
+_COLUMNS_FILE = Path(__file__).with_name("measures.json")
 # for each measure: key, title, group, decimal digits, best value (highest, lowest), meaning
-_MEASURES = Path(__file__).with_name("measures.json")
-_COLUMNS: list[dict[str, Any]] = json.loads(_MEASURES.read_text("utf-8"))
+_COLUMNS: list[dict[str, Any]] = json.loads(_COLUMNS_FILE.read_text("utf-8"))
 
 
 def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
-    """Returns the fields of `answers.Info`; `collection` is the key of the images."""
+    """Returns the fields of `answers.Info`; `collection` is the collection's key."""
     info, encoder = retriever.info, retriever.info.image_encoder
     origin = cached_commit(info.folder.resolve())
     return {
@@ -136,21 +135,21 @@ def results(retriever: Retriever) -> dict[str, Any]:
 
 def _method_results(retriever: Retriever, name: str, speed: dict[str, Any]) -> dict[str, Any]:
     """Returns title and paper of a method, its values by column, and how they were measured."""
-    info = describe_method(retriever, name)
-    metrics = info["metrics"] or {}
-    calibration = info["calibration"] or {}
+    fields = describe_method(retriever, name)
+    metrics = fields["metrics"] or {}
+    calibration = fields["calibration"] or {}
     values: dict[str, Any] = {
         **metrics.get("values", {}),
         **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},  # percent
         "query_ms": speed.get("median", {}).get(name),
-        "megabytes": (info["head_bytes"] + info["text_encoder_bytes"]) / 1e6,
-        "parameters": info["head_parameters"],
-        "view_numbers": info["views"] and info["views"] * info["dim"],
+        "megabytes": (fields["head_bytes"] + fields["text_encoder_bytes"]) / 1e6,
+        "parameters": fields["head_parameters"],
+        "view_numbers": fields["views"] and fields["views"] * fields["dim"],
     }
     keys = [column["key"] for column in _COLUMNS if values.get(column["key"]) is not None]
     return {
-        "title": info["title"],
-        "paper": info["paper"],
+        "title": fields["title"],
+        "paper": fields["paper"],
         "values": {key: values[key] for key in keys},
         "measured": {key: metrics[key] for key in _SOURCE_FIELDS} if metrics else None,
     }
@@ -194,7 +193,8 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
         return None
     if info.name == PHOTOGRAPHS:
         sentence = "This pack was trained on photographs; these images are drawn scenes."
-        return Mismatch(sentence, SCENES) if retriever.collection.relevant else None
+        return Mismatch(sentence, SCENES) if retriever.collection.relevance else None
+    # the domain describes features of the pack's image encoder, not of a method's own encoder
     names = [name for name, method in info.methods.items() if method.image_encoder is None]
     if domain is None or not names:
         return None
@@ -209,5 +209,4 @@ def mismatch(retriever: Retriever) -> Mismatch | None:
     if (distances > domain.limit).mean() <= _MAX_UNLIKE_SHARE:
         return None
     text = "trained on drawn scenes" if info.name == SCENES else "calibrated on images unlike these"
-    sentence = f"{info.title} was {text}; its results here are unreliable."
-    return Mismatch(sentence, PHOTOGRAPHS)
+    return Mismatch(f"{info.title} was {text}; its results here are unreliable.", PHOTOGRAPHS)

@@ -31,7 +31,6 @@ _MAX_JOBS = 8  # latest downloads whose state can be requested
 _MAX_MESSAGE = 1000  # characters of a message
 # an absolute path, but not the path of a URL or the slash in owner/name; the group is the file name
 _ABSOLUTE_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:)?/(?:[^\s\"'/]+/)*([^\s\"'/]*)")
-
 # published weights of CLIP and SigLIP by their names for `--pack`; the file explains the fields
 _PRESETS_FILE = Path(__file__).with_name("presets.toml")
 PRESETS: dict[str, dict[str, Any]] = tomllib.loads(_PRESETS_FILE.read_text("utf-8"))
@@ -39,13 +38,13 @@ PRESETS: dict[str, dict[str, Any]] = tomllib.loads(_PRESETS_FILE.read_text("utf-
 
 def converted_folder(cache: Path, kind: str, address: str) -> Path:
     """Returns the folder of the pack that is converted from the published weights at an address."""
-    readable = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]
+    readable_name = re.sub(r"[^A-Za-z0-9.-]+", "-", address).strip("-.")[:80]
     digest = hashlib.sha256(f"{kind} {address}".encode()).hexdigest()[:8]
-    return cache / "packs" / f"{kind}-{readable}-{digest}"
+    return cache / "packs" / f"{kind}-{readable_name}-{digest}"
 
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
-    """Returns the folder of a converted preset or address; None if it is not converted yet."""
+    """Returns the folder of the pack converted from a preset or address; None if there is none."""
     with suppress(ValueError, OSError):
         return load_info(converted_folder(cache, kind, _hub_id(address)), verify=False).folder
     return None
@@ -76,10 +75,8 @@ def pack_folder(pack: str, cache: Path) -> Path:
     try:
         offer = find_offer(CLIP, PRESETS[pack]["published"])
     except UnreachableError as error:
-        raise UnreachableError(
-            f"{error}. {title} is not on this machine yet; it is fetched once, and then needs no "
-            "network"
-        ) from error
+        hint = f"{title} is not on this machine yet; connect to the network to fetch it once"
+        raise UnreachableError(f"{error}. {hint}") from error
     repo, size = offer.repo, offer.repo.missing_bytes
     source = f"{title} from {repo.repo_id}@{repo.commit[:8]}: {size / 1e6:,.0f} MB"
     details = f"licence {repo.licence or 'not stated'}; {PRESETS[pack]['time']}"
@@ -104,13 +101,13 @@ class Job(BaseModel):
     doing: str  # the current step, shown to users
     pack: str  # the key of the pack in `AppState.packs`; empty until the download is ready
     error: str  # the error message of a failed or cancelled download
-    _began: float = PrivateAttr(default_factory=time.monotonic)
+    _start_time: float = PrivateAttr(default_factory=time.monotonic)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def seconds(self) -> float:
         """Seconds since the start of the download."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._start_time
 
 
 class Downloads:
@@ -154,11 +151,8 @@ class Downloads:
         """
         kind, is_private = CLIP if address in PRESETS else kind, self._private
         if kind != PACK and not is_private:  # conversion takes minutes and much memory
-            raise Refusal(
-                403,
-                "a public app does not convert published weights; convert them in a private app or "
-                "with --pack, and name the pack",
-            )
+            advice = "convert them in a private app or with --pack, and name the pack"
+            raise Refusal(403, f"a public app does not convert published weights; {advice}")
         folder = bundled_pack(address) or (Path(address) if is_private and address else None)
         if kind != PACK:
             folder = converted_pack(self._cache, kind, address)
@@ -185,8 +179,7 @@ class Downloads:
         source = self.find(address, kind)
         with self._lock:
             if self._thread.is_alive():
-                message = "another download is running; try again when it has finished"
-                raise Refusal(503, message, 60)
+                raise Refusal(503, "another download is running; try again when it ends", 60)
             key, step = token_hex(8), "Starting"
             job = Job(job=key, state="running", done=0, total=0, doing=step, pack="", error="")
             self._jobs[key] = job
@@ -223,7 +216,7 @@ class Downloads:
 
         out = converted_folder(self._cache, offer.kind, offer.repo.address)
         try:
-            folder = obtain(offer, out, report, cancelled, not self._private)
+            folder = obtain(offer, out, report, cancelled, for_visitor=not self._private)
             job.pack, job.state = self._add_pack(folder), "ready"
         except CancelledError:
             job.state = "cancelled"

@@ -1,8 +1,8 @@
 """The open packs and collections, which requests name by key.
 
 A `Retriever` searches a collection with a pack. The first request for a pack on this machine opens
-it. Folders are closed if too many are open. Uploads are also closed if they are unused or too
-large. Requests for closed folders and uploads are refused with status 410.
+it. Folders are closed if too many are open. Uploads are closed if they are unused for long, or if
+uploads take too much room. Requests for closed folders and uploads are refused with status 410.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Opening(NamedTuple):
 
 
 class AppState:
-    """Opens packs and collections, and keeps a limited number open; safe to use from threads.
+    """Opens packs and collections, and keeps a limited number open; safe to use in threads.
 
     Attributes:
         private: True if only this machine can reach the app.
@@ -67,7 +67,7 @@ class AppState:
         self.runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
-        self._openings: dict[str, _Opening] = {}  # running ones, and failures to report
+        self._openings: dict[str, _Opening] = {}  # running, or ended and not checked yet
         self._galleries: Callable[[Runtime], Any] | None = None  # makes the galleries in Qdrant
         self._start_key = ""  # the key of --gallery; empty without it
         self.uploads = Uploads()
@@ -88,7 +88,7 @@ class AppState:
         self.first = self._retrievers[self._first_keys] = self._make(*self._first_keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """Returns the retriever for two keys, see `resolve`; a missing one is made and started.
+        """Returns the retriever of two keys, see `resolve`; makes it and starts reading if needed.
 
         Raises `Refusal` or ValueError if the pack or collection is not open, or they do not match.
         """
@@ -202,7 +202,7 @@ class AppState:
         try:
             images = open_images(path, self.cache, stopped)
             with self._lock:
-                self._close(key)  # opened before; its files may have changed
+                self._close(key)  # if it was opened before: its files may have changed
                 self._collections[key] = images
                 for oldest in [k for k in self._collections if k != self._start_key][:-MAX_FOLDERS]:
                     self._close(oldest)
@@ -216,7 +216,7 @@ class AppState:
                 future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
     def _check_opening(self, key: str) -> bool:
-        """Returns False while opening a collection; raises the error of a failed opening once."""
+        """Returns False while a collection is being opened; raises the error of a failure once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
@@ -341,7 +341,7 @@ class AppState:
         """Makes the retriever of a pack and a collection, without starting to read images."""
         images = self._images(collection)
         if collection in self._collections and pack not in self._folders:
-            # otherwise visitors could start every bundled pack reading all of the owner's images
+            # otherwise visitors could make every bundled pack encode all of the owner's images
             self.require_owner(f"only the packs {', '.join(self._folders)} may search these images")
         runtime = self._runtime(pack)
         if collection != pack:
@@ -387,7 +387,7 @@ class AppState:
         folder = self._info(pack).folder
         runtime = Runtime.load(folder, self.settings.device)
         if runtime.regions is None and folder.parent != BUNDLED:  # bundled packs are known to work
-            runtime.start_image_encoder()
+            runtime.start_image_encoder()  # reports now, not later, that the encoder does not work
         self.runtimes[pack] = runtime
         return runtime
 

@@ -19,7 +19,7 @@ MAX_ALL_BYTES, MAX_ALL_FILES = 2_000_000_000, 5_000  # limits on all uploads tog
 MIN_FREE_BYTES = 500_000_000  # bytes that must stay free on the disk
 MAX_UPLOADS = 16
 UPLOAD_SECONDS = 2 * 3600.0  # time after which an unused upload is deleted
-FULL_UPLOAD_SECONDS = 600.0  # the same time if there are `MAX_UPLOADS` and another one begins
+FULL_UPLOAD_SECONDS = 600.0  # the shorter time if a new upload would exceed `MAX_UPLOADS`
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Upload:
     folder: Path
     files: list[tuple[Path, str]] = field(default_factory=list)  # paths and original names
     size: int = 0  # total bytes
-    last_used: float = field(default_factory=time.monotonic)  # time of the last request for it
+    last_used: float = field(default_factory=time.monotonic)  # time of the last request
     images: Collection | None = None  # the images of the files; None until reading starts
 
 
@@ -44,8 +44,7 @@ class Uploads(dict[str, Upload]):
         """Creates an upload and returns its key; raises `Refusal` if there are too many."""
         with self._lock:
             if len(self) >= MAX_UPLOADS:
-                message = "there is no room for more uploads; try again in ten minutes"
-                raise Refusal(503, message, 60)
+                raise Refusal(503, "there are too many uploads; try again in ten minutes", 60)
             key = f"upload-{token_hex(16)}"
             self[key] = Upload(Path(tempfile.mkdtemp(prefix="polyview-upload-")).resolve())
         return key
@@ -86,7 +85,7 @@ class Uploads(dict[str, Upload]):
 
         With `making_room`, if there are `MAX_UPLOADS` and none has expired, the least recently used
         one expires after `FULL_UPLOAD_SECONDS`. Without `making_room`, the largest upload expires,
-        too, if the disk is nearly full or all uploads exceed `MAX_ALL_BYTES`.
+        too, if the disk is nearly full or all uploads together exceed `MAX_ALL_BYTES`.
         """
         now = time.monotonic()
         with self._lock:

@@ -52,12 +52,12 @@ def nearest_frame(index: Index, image: CollectionImage) -> int:
 
     Packs may index different frames of a clip. The indexed frame nearest in time is chosen.
     """
-    file_id = image.image_id % index.files
+    file_id = image.image_id % index.file_count
     moment, moments = image.moment, index.clips.get(file_id)
     if moment is None or not moments:
         return file_id
     distances = [abs(other.seconds - moment.seconds) for other in moments]
-    return file_id + distances.index(min(distances)) * index.files
+    return file_id + distances.index(min(distances)) * index.file_count
 
 
 def best_frames(

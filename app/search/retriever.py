@@ -155,7 +155,7 @@ class Retriever:
             return Answer(
                 method=spec,
                 k=k,
-                searched=int((ids < self.index.files).sum()),  # a clip counts once
+                searched=int((ids < self.index.file_count).sum()),  # a clip counts once
                 exact=not caveat,
                 matches=judgement and judgement.matches,
                 remark=caveat if any(query.values()) else _CANCELLED,
@@ -169,7 +169,7 @@ class Retriever:
     def scores(self, terms: Sequence[Term], spec: str) -> Scores:
         """Scores all searchable files, in gallery order; scores are 0 if the terms cancel out."""
         scores = self._scores(self._encode_terms(terms, spec))
-        return best_of_files(scores, self.index.files) if self.index.clips else scores
+        return best_of_files(scores, self.index.file_count) if self.index.clips else scores
 
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
         """Scores the indexed frames of a clip, in time order.
@@ -178,9 +178,9 @@ class Retriever:
         `image_id` is any frame of the clip; the result is empty for a still image.
         """
         self.image(image_id)  # raises ValueError for an unknown id
-        file_id = image_id % self.index.files
+        file_id = image_id % self.index.file_count
         ids, values, _ = self._scores(self._encode_terms(terms, spec))
-        is_frame = (ids % self.index.files == file_id) & (file_id in self.index.clips)
+        is_frame = (ids % self.index.file_count == file_id) & (file_id in self.index.clips)
         return [self.hit(int(ids[i]), float(values[i])) for i in np.flatnonzero(is_frame)]
 
     def views(self, subject: Subject, name: str, attention: bool = False) -> Views:
@@ -239,7 +239,7 @@ class Retriever:
         """Returns the ids of the right files of a query that equals a caption, word for word."""
         is_sentence = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
         words = " ".join(terms[0].words.split()) if is_sentence else ""
-        return self.collection.relevant.get(words, frozenset())
+        return self.collection.relevance.get(words, frozenset())
 
     def distinct_images(self) -> Sequence[CollectionImage]:
         """Returns the images of the collection without duplicates and unreadable files."""
@@ -344,13 +344,13 @@ class Retriever:
             if search_captions:
                 return gallery.search(pair[1], k), None
             if not gallery.local or len(gallery) > MAX_SAMPLE:  # scoring all would be slow
-                return gallery.search_files(pair[1], k, file_ids, self.index.files), None
+                return gallery.search_files(pair[1], k, file_ids, self.index.file_count), None
         ids, values, _ = self._scores(query, search_captions)
         selection = self._select(ids, file_ids)
         ids, values = ids[selection], values[selection]
         order = np.argsort(-values, kind="stable")
         if self.index.clips and not search_captions:
-            _, first_rows = np.unique(ids[order] % self.index.files, return_index=True)
+            _, first_rows = np.unique(ids[order] % self.index.file_count, return_index=True)
             order = order[np.sort(first_rows)]
         order = order[:k]
         views: list[int | None] = [None] * len(order)
@@ -362,7 +362,8 @@ class Retriever:
 
     def _select(self, ids: np.ndarray, file_ids: AbstractSet[int] | None) -> np.ndarray | slice:
         """Returns a mask (n,) of the ids (n,) whose files are in `file_ids`; None selects all."""
-        return slice(None) if file_ids is None else np.isin(ids % self.index.files, list(file_ids))
+        files = ids % self.index.file_count
+        return slice(None) if file_ids is None else np.isin(files, list(file_ids))
 
     def _wait_for_gallery(self, name: str, search_captions: bool) -> Gallery:
         """Waits for a gallery of images or captions; raises `Refusal` if it stays empty."""
