@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from polyview.app.gradio_queue import GradioQueue
 from polyview.app.refusal import Refusal, read_json
 
-JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # maximum body; maximum body with a file
-MAX_BODIES_BYTES = 300_000_000  # maximum of all request bodies in memory
+JSON_BYTES, IMAGE_BYTES = 1_000_000, 70_000_000  # maximum size of a body without and with a file
+MAX_BODIES_BYTES = 300_000_000  # maximum size of all request bodies in memory
 BODY_SECONDS = 120.0  # time limit for receiving a body
 RATE, BURST = 20.0, 200.0  # requests per second of one client, and in a burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
@@ -46,7 +46,7 @@ _IMAGE_PATHS = re.compile(
     r"/api/v1/(search|explain|explain/hits|collections/file)|/gradio_api/queue/join"
     r"|/gradio_api/call/(v2/)?(search_image|explain|explain_hits|add_file)"
 )
-_DELIVERY_EVENT = re.compile(  # the end of a delivery; the group is the event id, if it is stated
+_DELIVERY_EVENT = re.compile(  # marks the end of an answer; the group is its event id, if stated
     rb'event: (?:complete|error)|data: \{"msg":"process_completed","event_id":"(\w+)'
 )
 _CHEAP_PATHS = re.compile(r"/page/.*|/api/v1/(image|clip)/.*|/favicon\.ico")
@@ -81,9 +81,9 @@ class Hosts:
     names: tuple[str, ...] = ()  # `host` or `host:port`; ".host" matches all subdomains of host
 
     def check(self, headers: Headers, method: str) -> None:
-        """Raises `Refusal` for a foreign host or origin, or a forwarded request if `private`."""
+        """Raises `Refusal` for foreign hosts or origins, or requests forwarded to a private app."""
         for name in filter(_FORWARDING.fullmatch, headers if self.private else ()):
-            reason = f"this app serves only its machine, but {name:.100} marks a forwarded request"
+            reason = f"this private app refuses forwarded requests (header {name:.100})"
             raise Refusal(403, f"{reason}; start it with --allow-host NAME to serve others")
         own_host = headers.get("host", "").lower()
         forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # Gradio trusts this header
@@ -238,7 +238,7 @@ class RequestGuard:
             raise Refusal(408, reason) from None
 
     async def _forward(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Forwards a request to the app; raises `Refusal` if the app fails before it answers."""
+        """Waits for a slot, then forwards a request; raises `Refusal` if the app cannot answer."""
         await answer.take_slot()
         try:
             await self._app(scope, receive, answer.send)
@@ -261,7 +261,7 @@ class _Client:
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def spend(self, requests: float) -> None:
-        """Refills by `RATE` a second since the last call, up to `BURST`; then spends `requests`."""
+        """Refills the burst by `RATE` a second since the last call, then spends `requests`."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
@@ -270,7 +270,7 @@ class _Client:
         """Counts a request; raises `Refusal` if the client must wait."""
         if self.open > MAX_OPEN:
             raise Refusal(429, f"you have {MAX_OPEN} open requests; finish one first", 1)
-        self.spend(0)
+        self.spend(0)  # refills the burst
         if self._remaining < 1:
             wait = math.ceil((1 - self._remaining) / RATE)
             raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)

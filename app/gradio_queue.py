@@ -19,7 +19,7 @@ MAX_UNFETCHED = 300  # unfetched answers in the queue; the oldest are dropped
 MAX_UNFETCHED_PER_CLIENT = 12  # unfetched answers of one client
 UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
 _FETCH_SECONDS = 120.0  # time limit of the request that discards an answer
-_MAX_GARBAGE_BYTES = 100_000_000  # requests in reference cycles before garbage is collected
+_MAX_GARBAGE_BYTES = 100_000_000  # Gradio leaves requests in reference cycles
 
 _JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")
 _SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -76,20 +76,20 @@ class GradioQueue:
     def check(self, client: object) -> None:
         """Raises `Refusal` if a client has too many unfetched answers."""
         start = time.monotonic() - UNFETCHED_SECONDS
-        times = [added for _, owner, added in self._unfetched.values() if owner is client]
-        if sum(added > start for added in times) >= MAX_UNFETCHED_PER_CLIENT:
+        times = [added_at for _, owner, added_at in self._unfetched.values() if owner is client]
+        if sum(added_at > start for added_at in times) >= MAX_UNFETCHED_PER_CLIENT:
             reason = f"you have {MAX_UNFETCHED_PER_CLIENT} requests whose answers were not fetched"
             raise Refusal(429, f"{reason}; fetch them first", 5)
 
     def collect(self, size: int) -> None:
-        """Counts the bytes of a handled request; collects garbage after `_MAX_GARBAGE_BYTES`."""
+        """Adds up the sizes of handled requests; collects garbage above `_MAX_GARBAGE_BYTES`."""
         self._garbage_bytes += size
         if self._garbage_bytes > _MAX_GARBAGE_BYTES:
             self._garbage_bytes = 0
             gc.collect()
 
     def add(self, answer: bytes, session: str, client: object, app: ASGIApp) -> None:
-        """Registers the event that Gradio's `answer` names; above the limit, drops the oldest one.
+        """Registers the event that Gradio's `answer` names; drops the oldest of too many events.
 
         Gradio stores the result of an event until the result is fetched. To drop an event,
         its result is therefore fetched from `app`.
@@ -111,14 +111,14 @@ class GradioQueue:
 
 async def _fetch(session: str, app: ASGIApp) -> None:
     """Fetches and discards the answers of a session."""
-    import httpx  # needed only after floods
+    import httpx  # needed only to drop events
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/gradio_api")
     with suppress(httpx.HTTPError, TimeoutError):
         async with client, asyncio.timeout(_FETCH_SECONDS):
             address = f"/queue/data?session_hash={session}"
-            await client.get(address, headers={"x-gradio-user": "mcp"})  # `RequestGuard` trusts it
+            await client.get(address, headers={"x-gradio-user": "mcp"})  # an internal request
 
 
 def _has_object(value: Any) -> bool:

@@ -46,24 +46,24 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     for start in range(0, len(still_ids), _BATCH):
         batch = map(index.clips.image, still_ids[start : start + _BATCH])
         images = {_point_id(image, index.encoder.key([image])): image for image in batch}
-        existing = points.fetch([*images]).items() if exists else ()
-        files = {point: payload.get("file") for point, (payload, _) in existing}
-        new = {point: image for point, image in images.items() if files.get(point) != image.file}
-        if not new:
+        old_points = points.fetch([*images]).items() if exists else ()
+        files = {point: payload.get("file") for point, (payload, _) in old_points}
+        images = {point: image for point, image in images.items() if files.get(point) != image.file}
+        if not images:
             continue
-        rows = index.encoder.views([[image] for image in new.values()])
+        rows = index.encoder.views([[image] for image in images.values()])
         metadata = {"pack": runtime.info.checksum, "shapes": shapes}
-        added: list[Point] = []
-        for i, (point, image) in enumerate(new.items()):
-            vectors = {n: views[i].reshape(-1, widths[n]) for n, views in rows.items()}
+        new_points: list[Point] = []
+        for i, (point, image) in enumerate(images.items()):
+            vectors = {name: views[i].reshape(-1, widths[name]) for name, views in rows.items()}
             texts = {"captions": list(image.captions), "objects": list(image.objects)}
             payload = {"file": image.file, "facts": image.facts, **texts, **metadata}
-            added.append((point, vectors, payload))
+            new_points.append((point, vectors, payload))
         if not exists:
             points.create(widths)
             exists = True
-        points.add(added)
-        written_count += len(new)
+        points.add(new_points)
+        written_count += len(new_points)
     return written_count, len(still_ids) - written_count, refused
 
 

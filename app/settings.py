@@ -136,10 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         f"{PHOTOGRAPHS} for a folder or ZIP archive, otherwise {SCENES})"
     )
     add("--pack", default=pack, help=text)
-    text = (
-        "search this folder of your own images (read recursively), this ZIP archive of them, or "
-        "those that were migrated to qdrant://host:port/collection"
-    )
+    text = "your images: a folder (with subfolders), a ZIP archive or qdrant://host:port/collection"
     add("--gallery", help=text)
     add("--device", default=Settings.device, choices=DEVICES, help="auto (default): CUDA if usable")
     host = os.environ.get("GRADIO_SERVER_NAME", Settings.host)

@@ -45,7 +45,7 @@ _MAX_MESSAGE = 2000  # characters of an error message, which may quote the reque
 
 
 class Server(gr.Server):
-    """Gradio's server, with the app's middleware outermost, where it can remove CORS headers."""
+    """Gradio's server. The app's middleware is outermost, so that it can remove CORS headers."""
 
     def add_middleware(self, middleware_class: Any, *args: Any, **options: Any) -> None:
         """Adds a middleware inside the existing ones."""
@@ -137,8 +137,9 @@ class Adapter:
         self._state, self._waiting = state, asyncio.Semaphore(MAX_WAITING)
         self._slots, self._image_slots = CapacityLimiter(_SLOTS), CapacityLimiter(_SLOTS - 1)
         self._quick_slot = CapacityLimiter(1)
-        for kind in (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal):
-            server.add_exception_handler(kind, lambda _, error: self.refusal(error).response())
+        errors = (ValueError, FileNotFoundError, HTTPException, RequestValidationError, Refusal)
+        for error_type in errors:
+            server.add_exception_handler(error_type, lambda _, exc: self.refusal(exc).response())
         for endpoint in endpoints:
             path, methods = f"{PREFIX}{endpoint.path}", list(endpoint.methods)
             server.add_route(path, partial(self._respond, endpoint), methods)
@@ -161,7 +162,7 @@ class Adapter:
         if answer.file is None:
             headers = {"cache-control": "private, max-age=600"}
             return Response(answer.data, media_type=answer.media_type, headers=headers)
-        # prevents compression, which would break requests for a range of bytes
+        # "identity" prevents compression, which would break requests for a range of bytes
         headers = {"content-encoding": "identity", "cache-control": "private, no-cache"}
         return FileResponse(answer.file, headers=headers, media_type=answer.media_type)
 
@@ -174,8 +175,8 @@ class Adapter:
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
-        quick = endpoint.quick and self._state.first.index.file_count < LARGE_GALLERY
-        slots = self._quick_slot if quick else self._slots
+        is_quick = endpoint.quick and self._state.first.index.file_count < LARGE_GALLERY
+        slots = self._quick_slot if is_quick else self._slots
         image_slot = self._image_slots if values.get(endpoint.body) else nullcontext()
         async with self._waiting, image_slot:
             return await run_sync(endpoint.run, self._state, values, limiter=slots)

@@ -55,7 +55,10 @@ class _SharedFields(Timed):
 
 
 class Explanation(_SharedFields):
-    """A score, the sum of `base`, `cells` (N, M) and `whole_sentence` (N), for N cells, M words."""
+    """The score of an image, split over the N cells of `grid` and M words.
+
+    The score is the sum of `base`, all `cells` (N, M) and all values of `whole_sentence` (N).
+    """
 
     read_as: str
     image_id: int
@@ -67,7 +70,7 @@ class Explanation(_SharedFields):
 
 
 class HitExplanations(_SharedFields):
-    """The scores of n images, split as in `Explanation`: base (n), cells (n, N, M), and so on.
+    """The scores of n images, split as in `Explanation`; the summands have a leading axis of n.
 
     `boxes` (n, 4) has the left, top, right and bottom edges of the area that the cells cover, as
     shares of the image's width and height. For clips that are read as sets, the cells cover a sheet
@@ -161,7 +164,7 @@ class Progress(BaseModel):
     """A collection, and the progress of reading it with a pack.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
-    (a folder or archive) or "uploading"; the last two set only `pictures`, the number of files.
+    (a folder or archive) or "uploading". In the last two stages, `pictures` counts the files.
     """
 
     collection: str

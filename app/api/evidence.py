@@ -27,7 +27,7 @@ def explain(
     like: p.Like = None,
     content: p.MaybeContent = None,
 ) -> answers.Explanation:
-    """Splits the score of an image over its cells and the words (or image cells) of the query."""
+    """Splits the score of an image over its cells and the words (or cells) of the query."""
     terms = Question(query, like, decode_image(content)).terms(retriever)
     target = find_image(retriever, image)
     result = evidence.explain(retriever, terms, method, [target.image_id])

@@ -57,8 +57,8 @@ class Hits(list[FileHit]):
 class Why:
     """A score, split over cells of the image and words of the query.
 
-    `score` equals `base + cells.sum()`. `words` are M words as the encoder reads them. "" is a
-    cell of a query image or, as the last word, the contribution that belongs to no single word.
+    `score` equals `base + cells.sum()`. `words` are M words as the encoder reads them. "" stands
+    for a query image or one of its cells. A last "" stands for what belongs to no single word.
     """
 
     score: float  # the score of the image for the query
@@ -181,7 +181,7 @@ class Library:
         return {method: self.search(query, k, method) for method in methods}
 
     def _question(self, query: Query) -> Question:
-        """Converts a query to a question; opens an image file."""
+        """Converts a query to a question; opens the image if the query is a path."""
         if isinstance(query, str):
             return Question(query)
         return Question(image=open_image(query) if isinstance(query, Path) else query)

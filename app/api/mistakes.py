@@ -89,7 +89,7 @@ def mistakes(
         summary["words_a"] = typical_words(selected, others)
         summary["words_b"] = typical_words(others, selected)
         summary["counts"], rows = count_cells(selected), sorted(selected)
-    suspects = [row for row in rows if row.suspect is not None]  # with label errors
+    suspects = [row for row in rows if row.suspect is not None]  # captions with label errors
     subset = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
     if order == "gap":
         subset.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")

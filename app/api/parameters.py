@@ -53,19 +53,19 @@ LIST, CONTENT = BeforeValidator(_split), BeforeValidator(_decode_content)
 TEXTS = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 NONE: list[Any] = []  # the default of lists; must not be mutated
 
-_WORDS = "a sentence, or terms whose weighted scores are added: 2: dog + beach - people"
+_WORDS = "a sentence, or terms whose weighted scores are added, such as 2: dog + beach - people"
 _METHOD = "a method of the pack, or an average of several, a+b; if empty, the best method"
 _METHODS = "2 to 8 methods; a+b averages two, and pack/a is a method of another open pack"
 _FACTS = "fact:value, such as setting:beach; several values of a fact are alternatives"
-_CONTENT = "an image as a data URI (data:image/png;base64,...); over HTTP the body"
-_QUERY_IMAGE = "a query image as a data URI; over HTTP the body of a POST"
+_CONTENT = "an image: a data URI (data:image/png;base64,...) or, over HTTP, the body"
+_QUERY_IMAGE = "a query image: a data URI or, over HTTP, the body of a POST"
 _EITHER = "an image of the collection, by its id or its file"
 _WEIGHT = "weight of the query image in a query with words"
 _DEPTH = "a method finds a caption if it ranks a correct image in its top k"
 _CELL = "captions found by only a, only b, both or neither; all captions; or doubtful labels"
-_ORDER = "gap: ratio of the ranks by a and b; a: rank by a; b: rank by b; caption: its index"
+_ORDER = "sort by the ratio of both ranks (gap), the rank by a or by b, or the index (caption)"
 _WITHIN = "lowest and highest rank by a, then by b; if empty, all"
-_TABLE = "a CSV file (columns query, image, kind) as a data URI; over HTTP the body"
+_TABLE = "a CSV file (columns query, image, kind): a data URI or, over HTTP, the body"
 
 _Item = Annotated[str, Field(max_length=500)]
 _File = Annotated[str, Field(max_length=4096)]
@@ -85,7 +85,7 @@ ManyIds = Annotated[list[_Id], LIST, _length(100, "1 to 100 images, by their ids
 ImageOrFile = Annotated[int | _File, Field(union_mode="left_to_right", description=_EITHER)]
 Weight = Annotated[float, _range(-MAX_WEIGHT, MAX_WEIGHT, _WEIGHT)]
 _Share = Annotated[float, _range(0, 1)]
-Weights = Annotated[list[_Share], LIST, _length(1000, "0 (off) to 1 for each view, not all 0", 1)]
+Weights = Annotated[list[_Share], LIST, _length(1000, "weight of each view, 0 to 1, not all 0", 1)]
 _Setting = Annotated[str, Field(max_length=100)]
 Settings = Annotated[list[_Setting], LIST, _length(20, "settings of the method, name:value")]
 Content = Annotated[bytes, CONTENT, _length(IMAGE_BYTES, _CONTENT, 1)]
@@ -109,7 +109,7 @@ Within = Annotated[list[_Rank], LIST, _length(4, _WITHIN)]
 Rows = Annotated[int, _range(1, 5000, "number of captions, 1 to 5,000")]
 Queries = Annotated[str, _length(100, "a key from mistakes/queries; if empty, all captions")]
 Table = Annotated[bytes, CONTENT, _length(TABLE_BYTES, _TABLE, 1)]
-Format = Annotated[Literal["json", "csv"], Field(description="csv: all captions of the cell")]
+Format = Annotated[Literal["json", "csv"], Field(description="csv lists all captions of the cell")]
 Upload = Annotated[str, _length(200, "the secret key of an upload")]
 Pack = Annotated[str, _length(200, "a key from packs; if empty, the app's first pack")]
 Collection = Annotated[str, _length(200, "a key from collections; if empty, the first collection")]

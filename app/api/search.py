@@ -34,8 +34,8 @@ _UNSUPPORTED = {
 }
 _NEGATION = re.compile(r"\b(no|not(?! just| only)|without|lacks|lacking)\b", re.IGNORECASE)
 _SIDES = re.compile(r"\b(left|right|above|below|beneath|higher|lower)\b", re.IGNORECASE)
-_SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above their false relation
-_MIN_SIDES = 60.0  # percent from which sides are supported; random guesses score less
+_SIDES_MEASURE = "foil_replaced_relation"  # percent of captions scored above a false relation
+_MIN_SIDES = 60.0  # minimum percent of a method that supports sides; guesses score less
 _MAX_WORD = 40  # characters of an unknown word in an answer
 _MAX_VALUES = 20  # values of a fact that an error message lists
 
@@ -226,7 +226,7 @@ def unsupported_aspects(pack: PackInfo, *texts: str) -> list[str]:
 
 
 def decode_image(content: bytes | None) -> Image.Image | None:
-    """Decodes an uploaded image, or returns None for no content; raises ImageError if it cannot."""
+    """Decodes an uploaded image; returns None without content. Raises ImageError for a bad file."""
     return decode(io.BytesIO(content), "the image") if content else None
 
 

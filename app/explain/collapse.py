@@ -32,26 +32,26 @@ class Collapse(BaseModel):
 
     method: str
     state: str = "ready"  # "running", "ready" or "failed"
-    progress: str = ""  # of a running measurement, or the reason of a failure
+    progress: str = ""  # progress of a running measurement, or the reason for a failure
     views: int = 0  # V; this and the later fields are set only if ready
     wins: list[float] | None = None  # V shares that sum to 1; None without captions
     similarity: float | None = None  # None with one view
     in_use: float | None = None  # the effective number of winning views; None without captions
-    collapsed: bool = False  # the views are nearly the same, so the winning view has no meaning
+    collapsed: bool = False  # whether the views are nearly the same; if so, wins have no meaning
     images: int = 0  # number of images compared for `similarity`
     captions: int = 0  # number of captions counted in `wins`
 
 
 def mean_similarity(batches: Iterable[Tensor]) -> float:
     """Returns the mean cosine of two views of an image; each batch is (n, V, D) with V > 1."""
-    total, images, views = 0.0, 0, 0
+    total, image_count, view_count = 0.0, 0, 0
     for batch in batches:
         unit = torch.nn.functional.normalize(batch.float(), dim=2)
         # the sum of cosines over i != j is |sum of views|^2 - sum of |view|^2
-        pairs = unit.sum(dim=1).square().sum(dim=1) - unit.square().sum(dim=(1, 2))
-        total += float(pairs.double().sum())
-        images, views = images + len(batch), batch.shape[1]
-    return total / images / (views * (views - 1))
+        sums = unit.sum(dim=1).square().sum(dim=1) - unit.square().sum(dim=(1, 2))  # (n,)
+        total += float(sums.double().sum())
+        image_count, view_count = image_count + len(batch), batch.shape[1]
+    return total / image_count / (view_count * (view_count - 1))
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
@@ -59,9 +59,9 @@ def measure(retriever: Retriever, name: str) -> Collapse:
     gallery = retriever.index.images[name]
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")
-    ids, (count, _) = gallery.ids(), gallery.shape
-    result = Collapse(method=name, views=count, images=len(ids))
-    if count == 1:
+    ids, (view_count, _) = gallery.ids(), gallery.shape
+    result = Collapse(method=name, views=view_count, images=len(ids))
+    if view_count == 1:
         result.wins, result.in_use = [1.0], 1.0
         return result
     captions = retriever.index.captions[name]
@@ -79,7 +79,7 @@ def measure(retriever: Retriever, name: str) -> Collapse:
 
 @torch.inference_mode()
 def count_wins(gallery: Gallery, captions: Gallery, owners: np.ndarray) -> Tensor:
-    """Returns the number of captions (V,) float64 for which each view of their image wins.
+    """Returns for each view the number of captions for which it wins, (V,) float64.
 
     `owners` (C,) has the image id of each caption. Captions of images outside the gallery are
     ignored. In the shapes, a batch has T captions of N images.

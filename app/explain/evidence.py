@@ -36,9 +36,9 @@ class QueryEvidence:
 
     A score is the sum of `base`, `cells` and `whole_sentence`. With `per_view`, an axis V follows n
     in all arrays. `words` are the M words of all terms as the encoder reads them, without special
-    tokens such as [CLS]; "" stands for a cell of a query image. `whole_sentence` has contributions
-    that belong to a special token or to no single word. `base` has contributions without a location
-    in the image: constants, and those of summaries such as [CLS].
+    tokens such as [CLS]. A query image adds "" for each cell, or one "" if the pack reads sets.
+    `whole_sentence` has contributions that belong to a special token or to no single word. `base`
+    has contributions without a location in the image: constants and summaries such as [CLS].
     """
 
     scores: np.ndarray  # (n,) the scores that a search returns
@@ -93,15 +93,13 @@ def explain(
         labels, term_evidence = _locate(mean_evidence(splits), subject, retriever, images)
         words += labels
         evidence.append(term_evidence)
-        if sum(each.cells.numel() for each in evidence) > MAX_NUMBERS:
+        if sum(item.cells.numel() for item in evidence) > MAX_NUMBERS:
             advice = "request fewer images, or use fewer example images"
             raise ValueError(f"the evidence has more than {MAX_NUMBERS:,} numbers; {advice}")
         count = len(labels) if isinstance(subject, str) else 0
         query_terms.append(QueryTerm(words=term.words, weight=term.weight, count=count))
-    seconds: tuple[tuple[float, ...], ...] = ()
-    if retriever.reads_sets:
-        sets = [map(retriever.image, retriever.index.clips.window_of(i)) for i in images]
-        seconds = tuple(tuple(f.moment.seconds for f in frames if f.moment) for frames in sets)
+    sets = [map(retriever.image, frame_ids) for frame_ids in sheets(retriever, images)[1]]
+    seconds = tuple(tuple(f.moment.seconds for f in frames if f.moment) for frames in sets)
     grid = evidence[0].whole_sentence.shape[-2:] if evidence else retriever.grid
     tables = [np.zeros((*scores.shape, *grid, 0), np.float32)]
     whole_sentence = np.zeros((*scores.shape, *grid), np.float32)
@@ -119,10 +117,7 @@ def explain(
 def _locate(
     evidence: Evidence, subject: Subject, retriever: Retriever, images: Sequence[int]
 ) -> tuple[list[str], Evidence]:
-    """Returns the words of a term, and the term's evidence as maps over the grid.
-
-    Adds contributions without a location to the base.
-    """
+    """Returns a term's words and the maps of its evidence; other evidence goes to the base."""
     table, sentence = evidence.cells, evidence.whole_sentence  # (n, ..., N, M), (n, ..., N)
     words: list[str] = []
     if isinstance(subject, str):
@@ -136,8 +131,8 @@ def _locate(
     else:  # one column for each cell of the query image
         regions = retriever.runtime.regions
         count = math.prod(retriever.grid) if regions is None else table.shape[-1]
-        sentence = sentence + table[..., :-count].sum(dim=-1)
-        table = to_maps(retriever, table[None], subject)[0].flatten(-2)
+        sentence = sentence + table[..., :-count].sum(dim=-1)  # summaries of the query image
+        table = to_maps(retriever, table[None], subject)[0].flatten(-2)  # (n, ..., N, cells)
     cells, whole_map = to_maps(retriever, table.mT, images), to_maps(retriever, sentence, images)
     total = table.sum((-2, -1), dtype=torch.float64) + sentence.sum(-1, dtype=torch.float64)
     map_total = cells.sum((-3, -2, -1), dtype=torch.float64)
@@ -150,10 +145,10 @@ def _locate(
 def to_maps(
     retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image, adds_up: bool = True
 ) -> Tensor:
-    """Arranges values (n, ..., N) of n images as maps (n, ..., rows, columns), see also `to_sheet`.
+    """Arranges values (n, ..., N) of n images as maps (n, ..., rows, columns).
 
-    The value of a region is spread over its box, and values are added where boxes overlap. If
-    values do not add up (`adds_up` is False), a cell has the largest value of its regions.
+    A set of frames becomes a sheet (`to_sheet`). The value of a region is spread over its box. A
+    cell in several boxes has the sum of their values, or the largest if `adds_up` is False.
     """
     regions = retriever.runtime.regions
     if retriever.reads_sets:
@@ -171,7 +166,7 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Returns [rows, columns] of a sheet and each image's frame ids; (None, []) without sets."""
+    """Returns [rows, columns] of sheets and the frame ids of each; (None, []) without sets."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.window_of(image_id) for image_id in images]
@@ -185,7 +180,7 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Tiles values (..., T * N) of T frames into sheets (..., R * r, C * c) of R x C maps."""
+    """Tiles values (..., T * N) of T frames as sheets (..., R * r, C * c) of R x C maps (r, c)."""
     frames = retriever.runtime.to_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)
@@ -226,18 +221,18 @@ def darken(image: Image.Image, evidence: np.ndarray, box: Box = (0, 0, 1, 1)) ->
     `evidence` (rows, columns) is drawn relative to its largest magnitude; negative evidence is
     orange. `box` is the area that the cells cover: left, top, right, bottom as shares of the size.
     """
-    left, above = round(box[0] * image.width), round(box[1] * image.height)
+    left, top = round(box[0] * image.width), round(box[1] * image.height)
     right = max(round(box[2] * image.width), left + 1)
-    below = max(round(box[3] * image.height), above + 1)
+    bottom = max(round(box[3] * image.height), top + 1)
     strength = (evidence / max(float(np.abs(evidence).max()), 1e-9)).astype(np.float32)
 
-    def enlarge(cells: np.ndarray) -> np.ndarray:  # to the box, limited to 0..1
-        large = Image.fromarray(cells.clip(0, 1)).resize((right - left, below - above))
+    def enlarge(cells: np.ndarray) -> np.ndarray:  # resizes to the box, limits values to 0..1
+        large = Image.fromarray(cells.clip(0, 1)).resize((right - left, bottom - top))
         return np.asarray(large).clip(0, 1)[..., None]  # (h, w, 1)
 
     opacity = _OPACITY * (1 - enlarge(strength))
     colours = _DARK + (_ORANGE - _DARK) * enlarge(-strength)
     out = np.asarray(image, np.float32) * (1 - _OPACITY) + _DARK * _OPACITY
-    area = np.asarray(image, np.float32)[above:below, left:right]
-    out[above:below, left:right] = area * (1 - opacity) + colours * opacity
+    area = np.asarray(image, np.float32)[top:bottom, left:right]
+    out[top:bottom, left:right] = area * (1 - opacity) + colours * opacity
     return Image.fromarray(np.rint(out.clip(0, 255)).astype(np.uint8))

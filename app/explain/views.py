@@ -17,7 +17,7 @@ from polyview.app.search.hits import Hit, Timed
 from polyview.app.search.retriever import Retriever, Term
 
 _DIGITS = 5  # decimal digits of values in an answer
-_MAX_ELEMENTS = 12  # views in an answer, if each view is a single element
+_MAX_ELEMENTS = 12  # maximum number of views in an answer, if each view is a single element
 Rows = list[Any]  # nested lists of numbers; pydantic does not validate them
 
 
@@ -25,9 +25,9 @@ class Views(Timed):
     """The views of one image; the fields from `text` on are set only for a text.
 
     Each of `views` has an index, a map over the grid (null without attention) and, for a text, a
-    score. If each view is a single cell, a text limits `views` to the 12 highest nonzero scores.
-    `similarity` has the cosines of all pairs of views. `inside` has the method's intermediate
-    arrays (`Method.inside`), and `knobs` has their settings.
+    score. If each view is a single cell and there is a text, only the 12 views with the highest
+    nonzero scores are listed. `similarity` has the cosines of all pairs of views. `inside` has the
+    method's intermediate arrays (`Method.inside`), and `knobs` the settings of these arrays.
     """
 
     image_id: int
@@ -143,7 +143,7 @@ def search_weighted(
     for chunk_ids, views in gallery.chunks():
         query = query.to(views.embeddings.device)
         weighted_views = method.apply_view_weights(views, lens)
-        pair = (method.score(v, query)[:, 0] for v in (weighted_views, views))
+        pair = (method.score(images, query)[:, 0] for images in (weighted_views, views))
         chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
@@ -152,20 +152,20 @@ def search_weighted(
         best_frames = best_of_files(Scores(ids, scores, ids), files)
         scores, ids = best_frames.values, best_frames.images
     plain_ranks = comparison.rank(plain_scores)
-    best = np.argsort(comparison.rank(scores))[:k]
-    weighted_views = method.apply_view_weights(gallery.views(ids[best]), lens)
-    # the best view (k,) of each image among the remaining views
+    rows = np.argsort(comparison.rank(scores))[:k]  # the k best
+    weighted_views = method.apply_view_weights(gallery.views(ids[rows]), lens)
+    # the best view (k,) of each image; `apply_view_weights` may have removed views of weight 0
     winners = method.view_scores(weighted_views, query)[..., 0].argmax(dim=0)
     view_indices = torch.arange(len(lens))  # original indices of the remaining views
     if weighted_views.embeddings.shape[1] < len(lens):
         view_indices = view_indices[lens > 0]
-    image_ids = retriever.find_best_frames(ids[best].tolist(), [Term(words)], name)
+    image_ids = retriever.find_best_frames(ids[rows].tolist(), [Term(words)], name)
     hits = []
-    for i, (image_id, row) in enumerate(zip(image_ids, best, strict=True)):
+    for i, (image_id, row) in enumerate(zip(image_ids, rows, strict=True)):
         hit = retriever.hit(image_id, float(scores[row]), int(view_indices[winners[i]]), i + 1)
         hit.before = int(plain_ranks[row])
         hits.append(hit)
-    stayed = int((plain_ranks[best] <= len(best)).sum())
+    stayed = int((plain_ranks[rows] <= len(rows)).sum())
     return Lens(
         query=words, method=name, weights=list(weights), searched=len(ids), stayed=stayed, hits=hits
     )

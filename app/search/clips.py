@@ -74,11 +74,13 @@ def best_frames(
     """
     best_frame_of = dict[int, int]()
     for start in range(0, len(windows), _WINDOW_BATCH):
-        sets = {w: index.clips.window_of(w) for w in windows[start : start + _WINDOW_BATCH]}
+        batch = windows[start : start + _WINDOW_BATCH]
+        sets = {window: index.clips.window_of(window) for window in batch}  # window -> frame ids
         frame_ids = [*chain(*sets.values())]
         features = {name: index.features(frame_ids, name, cached_only=True) for name in query}
-        sets = {w: s for w, s in sets.items() if all(f.keys() >= {*s} for f in features.values())}
-        if not sets:  # some features of each window are not stored
+        stored_ids = [{*rows} for rows in features.values()]  # a set for each method
+        sets = {w: ids for w, ids in sets.items() if all(s.issuperset(ids) for s in stored_ids)}
+        if not sets:
             continue
         frame_scores = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T frames)
         for name, terms in query.items():

@@ -32,7 +32,7 @@ class Truth(BaseModel):
 
 
 class Place(Hit):
-    """A hit in a column. In the first one, `left_rank` and `move` are None and `new` is False."""
+    """A hit in a column. In the first column, `left_rank` and `move` are None; `new` is False."""
 
     right: bool | None  # whether the image satisfies the query; None if not known
     left_rank: int | None  # rank in the column to the left
@@ -107,7 +107,7 @@ def compare(
     for index in {peer.index for _, peer, _ in columns.values()}:
         index.images_done.wait(_WAIT_SECONDS)
         if not index.complete:
-            message = f"not all images are read yet ({index.progress}); compare once they are"
+            message = f"not all images are read yet ({index.progress}); compare again later"
             raise Refusal(503, message, 5)
     query_file = None if image_id is None else retriever.collection.file_id(image_id)
     runs = [  # k + 1 images, because the query image may be one of them
@@ -122,7 +122,7 @@ def truth(retriever: Retriever, terms: Sequence[Term]) -> Truth | None:
     ids = retriever.relevant_files(terms)
     # if the images were not judged for each caption, a caption is relevant only to its own image
     truths = [image.truth for image in retriever.collection.images if image.truth]
-    is_complete = any(len(text.relevant) > 1 for truth in truths for text in truth.captions)
+    is_complete = any(len(caption.relevant) > 1 for truth in truths for caption in truth.captions)
     return Truth(image_ids=sorted(ids), complete=is_complete) if ids else None
 
 
@@ -140,9 +140,9 @@ def _score_column(
         seconds.append(time.perf_counter() - start)
     column.ms = round(1000 * median(seconds), 1)
     if peer.index.clips:
-        best, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
-        frames = map(peer.image, peer.find_best_frames(images[best].tolist(), terms, spec))
-        images[best] = [nearest_frame(retriever.index, frame) for frame in frames]
+        rows, images = np.argsort(-scores.values, kind="stable")[:k], scores.images.copy()
+        frames = map(peer.image, peer.find_best_frames(images[rows].tolist(), terms, spec))
+        images[rows] = [nearest_frame(retriever.index, frame) for frame in frames]
         scores = scores._replace(images=images)
     return scores
 
@@ -153,7 +153,7 @@ def measure(
     truth: Truth | None = None,
     query_file: int | None = None,
 ) -> Comparison:
-    """Compares columns by their scores of all files (`runs`), and sets their hits and quality.
+    """Compares columns and sets their hits and quality; `runs` has each column and its scores.
 
     Ranks only the files that every column scored, so that ranks are comparable. Does not rank the
     query image `query_file`, which would always win. Equal scores are ordered by id. Raises
@@ -164,9 +164,9 @@ def measure(
     ids = ids[ids != query_file]
     if not len(ids):
         raise ValueError("no image is left to rank; add images to the gallery")
-    rows = [(s, np.intersect1d(s.ids, ids, return_indices=True)[1]) for s in scores]
-    values = np.stack([s.values[row] for s, row in rows])  # (C, N)
-    images = np.stack([s.images[row] for s, row in rows])  # (C, N)
+    pairs = [(s, np.intersect1d(s.ids, ids, return_indices=True)[1]) for s in scores]
+    values = np.stack([s.values[rows] for s, rows in pairs])  # (C, N)
+    images = np.stack([s.images[rows] for s, rows in pairs])  # (C, N) image ids
     ranks = np.stack([rank(row) for row in values])  # (C, N)
     lists = [np.argsort(row)[:k].tolist() for row in ranks]  # indices into `ids`
     is_right = np.isin(ids, truth.image_ids if truth else [])  # (N,)

@@ -40,13 +40,13 @@ class Computations(dict[Hashable, Computation]):
 
         `function` returns the result and may set `progress`. Error messages start with `failure`.
         Nothing starts while the gallery is being read, while the client of a public app has another
-        unfinished computation, or while `_MAX_UNFINISHED` exist; the caller must call again.
+        unfinished computation, or while there are `_MAX_UNFINISHED` of them. Then call again later.
         """
         progress = self._index.progress
         if not progress.finished:
             return Computation(progress=f"waits for the gallery ({progress})")
 
-        def run(computation: Computation) -> None:
+        def run(computation: Computation) -> None:  # in a thread
             try:
                 with _running_lock:
                     computation.result = function(computation)

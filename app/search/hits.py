@@ -20,7 +20,7 @@ _MEAN_DIFFERENCE, _CELL_DIFFERENCE, _RATIO_DIFFERENCE = 4.0, 24.0, 0.02
 
 
 class Hit(BaseModel):
-    """An image in a result. A frame represents a clip, see `Retriever.find_best_frames`."""
+    """An image in a result. For a clip, it is the best frame, see `Retriever.find_best_frames`."""
 
     image_id: int  # the id in the collection; for frames of clips, see `Clips.image`
     file: str = ""  # the path relative to the collection's folder
@@ -32,7 +32,7 @@ class Hit(BaseModel):
     captions: list[str] = []
     objects: list[Any] = []  # names of the objects in the image, if known
     satisfies: bool | None = None  # whether the image is right; None if the query is not a caption
-    probability: float | None = None  # that the image satisfies the query; None if not estimated
+    probability: float | None = None  # chance that the image is right; None if not estimated
     width: int | None = None  # width of the thumbnail in pixels, if requested
     height: int | None = None  # height of the thumbnail in pixels, if requested
     alike: int | None = None  # rank of the first hit that looks nearly the same, if requested
@@ -94,12 +94,12 @@ class Answer(Timed):
 
 
 def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
-    """Sets `width`, `height` and `alike` of hits; `thumbnails` maps image ids to paths."""
-    visible = [hit for hit in hits if hit.image_id in thumbnails]
-    firsts = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in visible])
-    for hit, first in zip(visible, firsts, strict=True):
+    """Sets `width`, `height` and `alike` of hits with thumbnails, given as paths by image id."""
+    hits = [hit for hit in hits if hit.image_id in thumbnails]
+    indices = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in hits])
+    for hit, index in zip(hits, indices, strict=True):
         add_size(hit, thumbnails)
-        hit.alike = None if visible[first] is hit else visible[first].rank
+        hit.alike = None if hits[index] is hit else hits[index].rank
 
 
 def add_size(hit: Hit, thumbnails: Mapping[int, Path]) -> None:
@@ -130,16 +130,16 @@ def image_size(thumbnail: Path) -> tuple[int, int]:
 def first_alike(fingerprints: Sequence[np.ndarray]) -> list[int]:
     """Returns for each of n fingerprints the index of the first similar one, or its own index.
 
-    A fingerprint is compared only with the first of each group, so that a chain of small changes
-    does not join different images.
+    A fingerprint is compared only with the first of each group (its leader), so that a chain of
+    small changes does not join different images.
     """
-    firsts, result, table = list[int](), list[int](), np.array(fingerprints)  # (n, 1 + 16 * 16 * 3)
+    leaders, result, table = list[int](), list[int](), np.array(fingerprints)  # (n, 1 + 3 * 16**2)
     for index, row in enumerate(table):
-        differences = np.abs(table[firsts] - row)
+        differences = np.abs(table[leaders] - row)
         is_same = differences[:, 0] <= _RATIO_DIFFERENCE * row[0]
         is_same &= differences[:, 1:].mean(axis=1) <= _MEAN_DIFFERENCE
         is_same &= differences[:, 1:].max(axis=1, initial=0) <= _CELL_DIFFERENCE
-        first = firsts[int(is_same.argmax())] if is_same.any() else index
-        firsts += [index] if first == index else []
-        result.append(first)
+        leader = leaders[int(is_same.argmax())] if is_same.any() else index
+        leaders += [index] if leader == index else []
+        result.append(leader)
     return result

@@ -45,7 +45,7 @@ _MAX_UNKNOWN = 5  # unknown words that an answer lists
 _CANCELLED = "The terms cancel out, so the images are in the order of the gallery."
 Images = Sequence[int] | Image.Image  # ids of images of the collection, or a decoded image
 Subject = str | Images  # a text or images
-# an encoded query: by method, the nonzero weight and the views (1, W, D) of each distinct term
+# an encoded query: method -> the nonzero weight and the views (1, W, D) of each distinct term
 Query = Mapping[str, Sequence[tuple[float, Views]]]
 
 
@@ -60,7 +60,7 @@ class Term:
 
 
 def combine_terms(terms: Sequence[Term]) -> list[Term]:
-    """Adds up equal terms and drops terms with a total weight of 0.
+    """Adds up the weights of equal terms, and drops terms with a total weight of 0.
 
     >>> dog, cat = Term("dog"), Term("cat")
     >>> [(t.weight, t.words) for t in combine_terms([dog, cat, dog, Term("cat", weight=-1.0)])]
@@ -68,8 +68,8 @@ def combine_terms(terms: Sequence[Term]) -> list[Term]:
     """
     sums: dict[tuple[str, int], Term] = {}
     for term in terms:
-        image = term.image.image_id if isinstance(term.image, CollectionImage) else id(term.image)
-        key = (" ".join(term.words.split()), image)
+        words, image = " ".join(term.words.split()), term.image
+        key = words, image.image_id if isinstance(image, CollectionImage) else id(image)
         weight = term.weight + (sums[key].weight if key in sums else 0.0)
         sums[key] = replace(sums.get(key, term), weight=weight)
     return [term for term in sums.values() if abs(term.weight) > 1e-9]  # 0 up to rounding
@@ -121,7 +121,7 @@ class Retriever:
         averaged. A hit has a winning view if there is one method and the same view scores best for
         every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
-        A larger k is reduced to `MAX_HITS`. `file_ids` are the files to rank; None ranks all files.
+        k is reduced to at most `MAX_HITS`. `file_ids` are the files to rank; None ranks all files.
         `caption_count` is the number of captions to return. Raises ValueError if a term, a method
         or k is not valid, `Refusal` if nothing is searchable yet.
         """
@@ -139,9 +139,9 @@ class Retriever:
             if pair and calibration and (sentence := combine_terms(terms)[0].words):
                 if scores is None:
                     scores = gallery.sample_scores(pair[1], None if file_ids is None else ids)
-                best, tokens = np.array([match.score for match in matches]), self.tokenize(sentence)
+                tokens, best_scores = self.tokenize(sentence), [match.score for match in matches]
                 judgement = calibration.judge_answer(
-                    best, subsample(scores), len(ids), tokens.words, tokens.unknown
+                    np.array(best_scores), subsample(scores), len(ids), tokens.words, tokens.unknown
                 )
             image_ids = self.find_best_frames([match.id for match in matches[:k]], terms, spec)
             hits = []
@@ -198,7 +198,7 @@ class Retriever:
         return self.runtime.image_parts(features, name, mask)
 
     def subject(self, term: Term) -> Subject:
-        """Converts a term to the argument of `views` and `parts`."""
+        """Converts a term to the argument `subject` of `views` and `parts`."""
         if not isinstance(term.image, CollectionImage):
             return term.words if term.image is None else term.image
         local_image = self.collection.images[self.collection.file_id(term.image.image_id)]
@@ -236,15 +236,15 @@ class Retriever:
         return {word: find_replacement(word, known) for word in words[:_MAX_UNKNOWN]}
 
     def relevant_files(self, terms: Sequence[Term]) -> frozenset[int]:
-        """Returns the ids of the right files of a query that equals a caption, word for word."""
+        """Returns the ids of the right files if the query equals a caption, otherwise no ids."""
         is_sentence = len(terms) == 1 and terms[0].image is None and terms[0].weight == 1
         words = " ".join(terms[0].words.split()) if is_sentence else ""
         return self.collection.relevance.get(words, frozenset())
 
     def distinct_images(self) -> Sequence[CollectionImage]:
         """Returns the images of the collection without duplicates and unreadable files."""
-        skipped = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
-        return [image for image in self.collection.images if image.file not in skipped]
+        omitted_files = {f.file for f in self.index.refused} | {f.file for f in self.index.copies}
+        return [image for image in self.collection.images if image.file not in omitted_files]
 
     def image(self, image_id: int) -> CollectionImage:
         """Returns an image of the collection: a file or a frame of a clip."""
@@ -279,17 +279,17 @@ class Retriever:
         return paths
 
     def make_thumbnails(self) -> None:
-        """Waits for all captions, makes thumbnails of the first images, and deletes unused ones."""
+        """Makes the first thumbnails once all captions are encoded, and limits their total size."""
         self.index.captions_done.wait()
         for image in self.distinct_images()[:_MAX_PREPARED]:
             with suppress(ValueError, OSError):  # a request for the image tries again
-                fingerprint(self.thumbnail(image.image_id))
+                fingerprint(self.thumbnail(image.image_id))  # `fingerprint` caches its result
         delete_old_thumbnails(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method; runs an image encoder once for each uploaded image."""
+        """Encodes a query with each method; methods with the same encoder share features."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
-        features: dict[tuple[int, str | None], Tensor] = {}  # of images outside the collection
+        features: dict[tuple[int, str | None], Tensor] = {}  # by index of the term, encoder
 
         def views(index: int, name: str) -> Views:
             subject = subjects[index][1]
@@ -318,7 +318,7 @@ class Retriever:
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for name, terms in query.items():
             gallery = self._wait_for_gallery(name, search_captions)
-            if not terms:
+            if not terms:  # they cancel out
                 ids = gallery.ids()
                 pairs.append((ids, np.zeros(len(ids), np.float32)))
             for weight, views in terms:

@@ -13,8 +13,8 @@ from pathlib import Path
 from polyview.export.pack.calibration import SMALL_WORDS
 from polyview.export.texts import Tokens
 
-_MIN_LETTERS = 3  # of a word and of a verb's stem, so that "king" is not a form of "k"
-_MAX_LETTERS = 30  # of a word
+_MIN_LETTERS = 3  # minimum for a word and for a verb's stem: "king" is not a form of "k"
+_MAX_LETTERS = 30  # maximum for a word
 _NOT_PLURAL = {"news", "means", "goods"}  # words that do not derive from "new", "mean", "good"
 _PLURALS = (  # the ending of a plural, and the ending of its singular
     ("men", "man"), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ses", "s"), ("xes", "x"),
