@@ -270,7 +270,7 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
 
 
 def _to_working_size(image: Image.Image) -> Image.Image:
-    """Converts an image to upright RGB at working size. A large image is converted in bands."""
+    """Converts an image to upright RGB with sides of at most 2,048 pixels, a band at a time."""
     image.load()  # also turns a TIFF upright
     width, height = image.size
     factor = max(width, height) // (2 * WORKING_SIDE)

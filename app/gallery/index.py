@@ -152,10 +152,10 @@ class Gallery:
     @property
     def bytes(self) -> int:
         """The memory of this process for the views and clusters, in bytes."""
-        views, clusters = self._tensor[: self._count].nbytes, self._clusters
-        if clusters is None:
-            return views
-        return views + clusters.ntotal * (clusters.d + 8) + clusters.nlist * clusters.d * 4
+        size, clusters = self._tensor[: self._count].nbytes, self._clusters
+        if clusters is not None:  # rows of 8-bit values with ids of 64 bits, and float32 centres
+            size += clusters.ntotal * (clusters.d + 8) + clusters.nlist * clusters.d * 4
+        return size
 
     @property
     def _item_size(self) -> int:
@@ -202,7 +202,7 @@ class Gallery:
             return self._ids[: self._count], self._tensor[: self._count]
 
     def _rows(self, views: Tensor) -> Tensor:
-        """Reshapes the views (n, V, D) of n items to R rows of E values each."""
+        """Reshapes the views (n, V, D) of n items to R rows of E values for each item."""
         return views.reshape(-1, self.method.row_dim(*(self.shape or (1, 1))))  # (n R, E)
 
     def chunks(self, ids: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Views]]:

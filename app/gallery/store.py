@@ -69,7 +69,7 @@ class Store:
 
     def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
         self._path = folder / "gallery.sqlite"
-        # values of the column `reader`: for still images; for clips and refused files
+        # the value of the column `reader` for still images, and for clips and refused files
         self._readers = encoders, f"{encoders} {decoders}"
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
