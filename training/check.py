@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     help_text = "folder of images with captions (docs/your-data.md); default: the pack's gallery"
     add("--data", type=Path, help=help_text)
     add("--split", help="split to read (default: val; test for a pack's own gallery)")
-    add("--pairs", type=int, default=COUNT, help=f"images to check (default: {COUNT})")
+    add("--pairs", type=int, default=COUNT, help=f"pairs to check (default: {COUNT})")
     options = parser.parse_args(argv)
     with exit_on_error():
         pack, split = resolve(options.pack), options.split or ("val" if options.data else "test")

@@ -117,7 +117,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model = Student(config, tokenizer.get_vocab_size())
         self.model.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model.to(self.device)
-        is_resumed = self.start(self.model, items=train.image_count)
+        is_resumed = self.start(self.model, item_count=train.image_count)
         with torch.random.fork_rng():
             self._read_teacher(train, val)
         if config.init and not is_resumed:
@@ -148,7 +148,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         )
 
     def _check_teacher(self) -> Preprocess:
-        """Checks teacher and `init`; returns the teacher's preprocessing with default mean, std."""
+        """Checks settings; returns the teacher's preprocessing with the default mean and std."""
         config, defaults = self.config, Preprocess()
         refuse_missing(config.teacher, "teacher")
         spec = describe_image_source(config.teacher)
@@ -187,7 +187,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         return epoch >= self.config.epochs - self.config.retrieval_epochs
 
     def load_crops(self, rows: np.ndarray, crop_numbers: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Loads one crop of each image: pixels (B, 3, S, S), targets of the maps (B, N, T)."""
+        """Loads one crop of each image; returns pixels (B, 3, S, S) and targets (B, N, T)."""
         pairs = list(zip(crop_numbers.tolist(), rows.tolist(), strict=True))
         pixels = np.concatenate([self.pixels[crop][row : row + 1] for crop, row in pairs])
         maps = np.stack([self.maps[crop][row] for crop, row in pairs])
@@ -238,7 +238,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.bias.copy_(solution[-1])
 
     def _map_error(self, cells: Tensor, targets: Tensor) -> Tensor:
-        """Returns the weighted squared error of maps predicted from cells; zeros have error 1."""
+        """Returns the weighted squared error of predicted maps; zeros have the error 1."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
     def _cells(self, pixels: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
 
 
 def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Fits T = `count` principal components to evenly sampled maps of a teacher (P, N, d).
+    """Fits T = `count` principal components to a sample of a teacher's maps (P, N, d).
 
     Each component is divided by the square root of its standard deviation, so that the first
     components do not dominate. A common factor sets the mean square of all components to 1.
@@ -299,11 +299,11 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
     return mean.float(), basis.float(), (variances / variances.square().mean()).float()
 
 
-def mirror(pixels: Tensor, maps: Tensor, selected: Tensor) -> None:
-    """Mirrors images (B, 3, S, S) and maps (B, N, T) in place where `selected` (B,) is True."""
+def mirror(pixels: Tensor, maps: Tensor, is_mirrored: Tensor) -> None:
+    """Mirrors images (B, 3, S, S) and maps (B, N, T) in place where `is_mirrored` (B,) is True."""
     side = math.isqrt(maps.shape[1])
-    pixels[selected] = pixels[selected].flip(3)
-    maps[selected] = maps[selected].unflatten(1, (side, side)).flip(2).flatten(1, 2)
+    pixels[is_mirrored] = pixels[is_mirrored].flip(3)
+    maps[is_mirrored] = maps[is_mirrored].unflatten(1, (side, side)).flip(2).flatten(1, 2)
 
 
 def change_colors(pixels: Tensor, max_change: float, random: np.random.Generator) -> Tensor:

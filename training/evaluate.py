@@ -3,8 +3,8 @@
 `python -m polyview evaluate --pack app/bundled/scenes --method vse_infty --split test`
 
 Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
-recalls only, and by default on a split of their training folder. Several runs, such as two seeds
-of a recipe, are measured separately and by the average of their scores. Methods over precomputed
+default on a split of their training folder. Several runs, such as two seeds of a recipe, are
+measured separately and by the average of their scores. Methods over precomputed
 region features are measured on a folder of features: `--run RUN --split testall --folds 5`, or
 `--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
 """
@@ -178,8 +178,8 @@ def _single_names(
     for text, pair in zip(options.compare, pairs, strict=True):
         if len(pair) != 2 or not pair[1]:
             raise ValueError(f'--compare takes two names as in "a,b", not "{text}"')
-    scored = [name for name in options.mistakes if not Path(name).is_file()]
-    return scoring.ensemble_members([*names, *chain.from_iterable(pairs), *scored], known, kind)
+    mistakes = [name for name in options.mistakes if not Path(name).is_file()]
+    return scoring.ensemble_members([*names, *chain.from_iterable(pairs), *mistakes], known, kind)
 
 
 def _measure_methods(
@@ -271,7 +271,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
 
 
 def _without_folders(path: str) -> str:
-    """Returns a path without the folders of an absolute path, because packs are shared."""
+    """Returns the name of an absolute path, or a relative path itself, because packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

@@ -61,7 +61,7 @@ class Labeller(nn.Module):
         nn.init.constant_(self.object_logits.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits: objects per cell (B, N, C), per image (B, C), surroundings (B, S)."""
+        """Returns logits of C objects per cell (B, N, C), per image (B, C); surroundings (B, S)."""
         cells = self.trunk(pixels)  # (B, 3, H, W) -> (B, N, d)
         per_cell = self.object_logits(cells)  # (B, N, C)
         return per_cell, per_cell.amax(dim=1), self.surroundings(cells.mean(dim=1))
@@ -70,10 +70,10 @@ class Labeller(nn.Module):
 def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
     """Labels the objects in each grid cell of the scenes in rows `index` (B,).
 
-    Returns (B, grid * grid, C) float32, 0 or 1; the columns follow `OBJECTS`.
+    Returns (B, grid * grid, C) float32, 0 or 1; the C columns follow `OBJECTS`.
     """
     maps = data.instances[index]  # (B, S, S): i + 1 at the pixels of object i
-    size = maps.shape[1] // grid
+    size = maps.shape[1] // grid  # side of a cell in pixels
     labels = np.zeros((len(index), grid * grid, len(OBJECTS)), np.float32)
     for b, scene in enumerate(index):
         tiles = maps[b, : grid * size, : grid * size].reshape(grid, size, grid, size)
@@ -112,7 +112,7 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         self.grid = trunk.grid(self.preprocess.size)[0]
         self.model = Labeller(trunk)
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.start(self.model, items=len(self.train), fused=False)
+        self.start(self.model, item_count=len(self.train), fused=False)
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         return self.row_batches(np.random.default_rng([self.config.seed, epoch]), len(self.train))
@@ -151,10 +151,10 @@ class Pretraining(Loop[PretrainConfig, np.ndarray]):
         logits, truth = torch.cat(objects).numpy(), self.val_targets
         count = len(LABEL_GROUPS["objects"])  # objects are the first columns of logits and truth
         precision = object_r_precision(logits[:, :count], truth[:, :count])
-        right = (torch.cat(surroundings).numpy() > 0) == (truth[:, SURROUNDINGS] > 0.5)
+        is_right = (torch.cat(surroundings).numpy() > 0) == (truth[:, SURROUNDINGS] > 0.5)
         return {
             "object_r_precision": round(precision, 2),
-            "surroundings_accuracy": round(100.0 * float(right.mean()), 2),
+            "surroundings_accuracy": round(100.0 * float(is_right.mean()), 2),
         }
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

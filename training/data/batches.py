@@ -18,10 +18,10 @@ class Batch:
     """B image-text pairs of I images, I <= B.
 
     Attributes:
-        features: (I, N, d) float32 image features, or pixels (I, 3, S, S).
+        features: (I, N, d) float32 image features, or pixels (I, 3, S, S) of S x S squares.
         mask: (I, N) bool, False at padding; N is 0 for pixels.
         rows: (B,) int64, the row of each pair's image among the I images.
-        ids: (B, L) int64 token ids, 0 at padding.
+        ids: (B, L) int64 token ids of texts of up to L tokens, 0 at padding.
         lengths: (B,) int64, the number of tokens of each text.
         image_ids: (B,) int64, equal for pairs of the same image.
     """
@@ -50,9 +50,9 @@ def batches(
     """Yields shuffled batches of captions with their images, without an incomplete last batch.
 
     The order depends only on `seed` (run seed, epoch, ...): a resumed run draws the same batches.
-    `unknown_rate` is the share of words replaced by [UNK]. `candidates` (n,) are the captions to
-    draw; None for all. `captions_per_image` captions of each image, or of alike images, share a
-    batch. Such a batch holds each image once. If it is 1, the image is repeated for each caption.
+    `unknown_rate` is the share of words replaced by [UNK]. `candidates` (n,) are rows of captions
+    to draw; None for all. `captions_per_image` captions of an image, or of alike images, share a
+    batch. With 1, a batch repeats an image for each caption; with more, it holds each image once.
     """
     random = np.random.default_rng(seed)
     group_of = data.image_of if data.alike is None else data.alike[data.image_of]  # (N_txt,)
@@ -79,9 +79,9 @@ def batches(
 
 
 def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """Returns the rows of N captions in random order; up to `size` of a group stay together.
+    """Returns a random order (n,) of n captions; up to `size` captions of a group are adjacent.
 
-    `group_of` (N,) has equal values for captions of the same image, or of alike images.
+    `group_of` (n,) has equal values for captions of the same image, or of alike images.
 
     >>> order = caption_order(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
     >>> sorted(order[:2].tolist()) in ([0, 1], [2, 3])
@@ -91,8 +91,8 @@ def caption_order(group_of: np.ndarray, size: int, random: np.random.Generator) 
     if size == 1:
         return order
     order = order[np.argsort(group_of[order], kind="stable")]  # by group, shuffled within each
-    ids = group_of[order]
-    starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])  # first caption of each group
+    groups = group_of[order]
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])  # first caption of each group
     counts = np.diff(np.r_[starts, len(order)])
     positions = np.arange(len(order)) - np.repeat(starts, counts)  # within each group
     chunks = np.split(order, np.flatnonzero(positions % size == 0)[1:])

@@ -71,8 +71,8 @@ def read_features(
 
     `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
     are not cached. `copies` is the number of versions of each photograph: the photograph and random
-    crops. The features (N_img, n, d) are float16 and memory-mapped. Raises ValueError if images are
-    damaged, or a feature file is of other images.
+    crops. The features (N_img, n, d), n per image, are float16 and memory-mapped. Raises ValueError
+    if images are damaged, or a feature file has another number of images.
     """
     if len(split.features):
         return split
@@ -97,7 +97,7 @@ def read_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of a split's features; `copy` is 0 for whole images, else numbers the crops.
+    """Returns the path of the features of whole images (`copy` is 0) or of crops number `copy`.
 
     The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
     photographs, of the names of the files.
@@ -109,7 +109,7 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
 
 
 def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> Path:
-    """Returns the path of a cache file whose name includes a checksum of the photographs' names."""
+    """Returns a cache file, named by a checksum of `sha256` and the names of the photographs."""
     assert isinstance(split.images, ImageFiles)
     key_values = [sha256, [path.name for path in split.images.paths]]
     key = hashlib.sha256(json.dumps(key_values).encode()).hexdigest()[:12]
@@ -119,7 +119,7 @@ def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> 
 def drop_damaged(split: Split, extraction: Extraction) -> Split:
     """Removes photographs that the cache lists as damaged; raises ValueError if none is left.
 
-    If there is no list and `extraction.skip_damaged` is set, first finds and lists them.
+    If there is no list and `extraction.skip_damaged` is set, first lists the damaged photographs.
     """
     if not isinstance(split.images, ImageFiles):
         return split
@@ -128,11 +128,11 @@ def drop_damaged(split: Split, extraction: Extraction) -> Split:
         atomic_write(path, json.dumps(sorted(find_damaged(split.images))))
     if not path.is_file():
         return split
-    rows = json.loads(path.read_text("utf-8"))
-    if len(rows) == len(split.images):
+    damaged_rows = json.loads(path.read_text("utf-8"))
+    if len(damaged_rows) == len(split.images):
         advice = f"replace the photographs and delete {path}"
         raise ValueError(f"no photograph of {split.folder} can be read; {advice}")
-    return split.select_photographs(np.delete(np.arange(len(split.images)), rows))
+    return split.select_photographs(np.delete(np.arange(len(split.images)), damaged_rows))
 
 
 def refuse_missing(source: str | Path, setting: str) -> None:
@@ -141,21 +141,21 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     Without this check, the source would be requested from the Hub. The message has the command that
     creates the folder, or the closest existing name, and the setting to change.
     """
-    name = str(source).partition("#")[0]  # without "#projected" or "#frame"
+    name = str(source).partition("#")[0]  # without the suffix "#projected" or "#frame"
     folder = Path(name)
     if not folder.parts or folder.parts[0] not in _LOCAL_FOLDERS or folder.is_dir():
         return
     option = f"--set {setting}=..."
     if name in _COMMANDS:
         command = f"python -m polyview {_COMMANDS[name]} --out {name}"
-        advice = f"make it with {command}, or name another: {option}"
+        advice = f"make it with {command}, or name another with {option}"
         raise FileNotFoundError(f"there is no folder {name}; {advice}")
-    advice = f"see docs/your-data.md, or name a run, a Hugging Face folder or a Hub id: {option}"
+    advice = f"see docs/your-data.md, or name a run, Hugging Face folder or Hub id with {option}"
     raise FileNotFoundError(no_such("folder", folder, advice))
 
 
 def _to_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
-    """Returns the encoder of square images in onnxruntime, which is faster than torch on CPUs."""
+    """Returns a function that runs the encoder in onnxruntime, faster than torch on a CPU."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
         graph = Path(folder) / "encoder.onnx"
@@ -176,12 +176,12 @@ def extract(
     path: Path,
     device: torch.device,
 ) -> None:
-    """Writes the features (N, n, d) float16 of N images atomically to a file.
+    """Atomically writes the features (N, n, d) float16 of N images, n per image, to a file.
 
-    The encoder maps pixels (B, 3, S, S) to features (B, n, d), in eval mode, on `device`. If
+    `encoder` is in eval mode on `device`. It maps pixels (B, 3, S, S) to features (B, n, d). If
     several processes need the same file, one writes it and the others wait. Raises ValueError if
-    images are damaged, which the message lists, or features are not finite, and DiskFullError if
-    the disk has no space left.
+    features are not finite or images are damaged; the message names damaged images. Raises
+    DiskFullError if the disk has no space left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock.partial")
@@ -192,7 +192,7 @@ def extract(
                 encode = _to_graph(encoder, preprocess.size)
             with replacing(path) as draft, draft.open("wb") as file:
                 for pixels in _decode(images, preprocess, f"features, {path.name}"):
-                    features = encode(pixels.to(device)).half().cpu().numpy()  # (b, n, d)
+                    features = encode(pixels.to(device)).half().cpu().numpy()  # (B, n, d)
                     if not np.isfinite(features).all():
                         raise ValueError(
                             "the image encoder gives features that are not finite in half "
@@ -207,7 +207,7 @@ def extract(
 
 
 def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -> Iterator[Tensor]:
-    """Yields pixels (b, 3, S, S); raises ValueError at the end if images are damaged."""
+    """Yields batches of pixels (B, 3, S, S); raises ValueError at the end if images are damaged."""
 
     def read_square(row: int) -> np.ndarray | str:
         """Returns the pixels of an image, or the reason why it cannot be read."""

@@ -49,7 +49,7 @@ class ImageFiles(LazyList[Image.Image]):
         except (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            reason = str(error).replace(f" {str(file)!r}", "")  # without the file object
+            reason = str(error).replace(f" {str(file)!r}", "")  # drops the repr of the file object
             raise ValueError(f"{path} is not a readable image: {reason}") from error
 
 
@@ -73,7 +73,7 @@ def find_damaged(images: ImageFiles) -> list[int]:
 
 
 def crops(images: Sequence[Image.Image], seed: int) -> Sequence[Image.Image]:
-    """Returns a random crop of at least half of each image, mirrored with probability 1/2."""
+    """Returns random crops of at least half the area of each image; mirrors half of the crops."""
 
     def crop(row: int) -> Image.Image:
         random = np.random.default_rng([seed, row])
@@ -92,11 +92,11 @@ def crops(images: Sequence[Image.Image], seed: int) -> Sequence[Image.Image]:
 def clip_frames(
     read: Callable[[int], list[Image.Image]], clip_count: int, frame_count: int
 ) -> Sequence[Image.Image]:
-    """Returns the frames of all clips in sequence; `read(i)` reads clip i, `frame_count` frames."""
+    """Returns all frames, clip by clip; `read(i)` returns the `frame_count` frames of clip i."""
     lock, read_cached = Lock(), lru_cache(_MAX_CACHED_CLIPS)(read)
 
     def frame(row: int) -> Image.Image:
-        with lock:  # threads that need the same clip would each read it
+        with lock:  # otherwise several threads would read the same clip
             return read_cached(row // frame_count)[row % frame_count]
 
     return LazyList(clip_count * frame_count, frame)

@@ -171,13 +171,13 @@ def open_pack_gallery(pack: Path, split: str) -> Split:
     )
     if (frames := info.image_encoder.frames) == 1:
         return image_split
-    visible = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
-    for rows, image in zip(visible, images, strict=True):
+    visibility = [np.zeros((len(image.objects), frames), np.bool_) for image in images]
+    for rows, image in zip(visibility, images, strict=True):
         for row, item in zip(rows, image.objects, strict=True):
             row[list(item.frames)] = True
     read = image_files.read_frames
     frame_images = clip_frames(lambda row: read(paths[row], frames), len(paths), frames)
-    moments = VisibleObjects(visible, *mentions_and_names)
+    moments = VisibleObjects(visibility, *mentions_and_names)
     return replace(image_split, images=frame_images, frames=frames, moments=moments)
 
 
@@ -217,9 +217,9 @@ def summary(data: Path) -> Iterator[str]:
         yield f"  {name:5} {counts}, of at most {max_words} words"
     if "val" not in splits:
         yield 'training needs a split "val"; add it, or remove the column "split"'
-    texts = splits["train"].captions
-    all_words, repeated_words = (build_tokenizer(texts, n).get_vocab_size() for n in (1, 2))
-    yield f"words: {all_words:,} in the training captions, {repeated_words:,} of them twice or more"
+    # the vocabulary of a tokenizer also has [PAD] and [UNK]
+    sizes = (build_tokenizer(splits["train"].captions, n).get_vocab_size() - 2 for n in (1, 2))
+    yield "words: {:,} in the training captions, {:,} of them twice or more".format(*sizes)
     files = [s.images for s in splits.values() if isinstance(s.images, ImageFiles)]
     if paths := [path for images in files for path in images.paths]:
         damaged = [paths[row].name for row in find_damaged(ImageFiles(paths))]

@@ -165,9 +165,9 @@ def _parse_table(path: Path, text: str) -> _Entries:
                 columns = [cell.lower() for cell in cells]
                 for names in (_FILE_COLUMNS, _CAPTION_COLUMNS):
                     if not set(names) & set(columns):
-                        first = f'its first line is "{", ".join(columns)[:100]}"'
+                        reason = f'its first line is "{", ".join(columns)[:100]}"'
                         advice = "begin it with the line file,caption"
-                        raise ValueError(f'{path} has no column "{names[0]}": {first}; {advice}')
+                        raise ValueError(f'{path} has no column "{names[0]}": {reason}; {advice}')
                 if repeated := [name for name in columns if name and columns.count(name) > 1]:
                     raise ValueError(f'{path} has several columns "{repeated[0]}"; keep only one')
             elif len(cells) != len(columns):
@@ -197,9 +197,9 @@ def _validate(model: type[_Model], location: str, value: str | dict[str, str]) -
             return model.model_validate_json(value)
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = f'"{".".join(map(str, first["loc"]))}": ' if first["loc"] else ""
-        raise ValueError(f"{location} is not readable: {key}{first['msg']}; {_FIX}") from error
+        details = error.errors()[0]
+        key = f'"{".".join(map(str, details["loc"]))}": ' if details["loc"] else ""
+        raise ValueError(f"{location} is not readable: {key}{details['msg']}; {_FIX}") from error
 
 
 def _check_name(location: str, file: str) -> None:

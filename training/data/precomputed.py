@@ -14,7 +14,7 @@ Of five equal rows only the first is used. Features are memory-mapped.
 
 turns a split into the gallery of a pack without an image encoder. The gallery contains the features
 (`export/pack/gallery.py`) and, with `--images DIR --names FILE`, the photographs; FILE lists their
-names in the order of the features. Otherwise each image is a drawing of its boxes.
+names in the order of the features. Without photographs, each image is a drawing of its boxes.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def is_precomputed(folder: Path) -> bool:
 def open_regions(folder: Path, name: str) -> Split:
     """Opens a split: "train", "val", "test", or another name such as "testall".
 
-    Raises FileNotFoundError if a file is missing, and ValueError if files disagree.
+    Raises FileNotFoundError if a file is missing, and ValueError if files are damaged or disagree.
     """
     prefixes = ("dev", "val") if name == "val" else (name,)
     prefix = next((p for p in prefixes if (folder / f"{p}_ims.npy").is_file()), None)
@@ -75,9 +75,9 @@ def _read_captions(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}; add the captions of the features")
     lines = path.read_text("utf-8").splitlines() or [""]
-    empty = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
-    if empty is not None:
-        raise ValueError(f"{path}: line {empty} is empty; every line must be a caption")
+    empty_line = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    if empty_line is not None:
+        raise ValueError(f"{path}: line {empty_line} is empty; every line must be a caption")
     return lines
 
 

@@ -24,7 +24,7 @@ class VisibleObjects:
     Attributes:
         masks: (H, W) uint8 for each image, i + 1 where object i is visible, 0 elsewhere. In
             `Split.moments`, (objects, frames) bool for each clip, True where an object is visible.
-        mentions: for each caption, the indices of the objects that it mentions in its image.
+        mentions: for each caption, the indices of the objects of the image that it mentions.
         names: for each image and object, all names of the object's class.
     """
 
@@ -94,7 +94,7 @@ class Split:
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """Limits clips to `frames` frames, unless it is 0; raises ValueError without `Clips`."""
+        """Limits `Clips` to `frames` frames (0: no limit); raises ValueError for other features."""
         if not frames:
             return self
         if not isinstance(self.features, Clips):
@@ -156,7 +156,7 @@ class Split:
         """Returns `alike`; raises ValueError if clips have no twins or no captions of order."""
         if "order" not in self.kinds or self.alike is None:
             requirement = f"clips of the moving world, and {self.folder.parent} holds none"
-            raise ValueError(f"exchange_halves and order_epochs need {requirement}; leave them out")
+            raise ValueError(f"exchange_halves and order_epochs need {requirement}; omit both")
         return self.alike
 
     def select(self, texts: np.ndarray) -> Split:
@@ -236,7 +236,7 @@ class Clips:
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Returns features (B, n, d) of the clips in `rows` (B,).
 
-        Draws a random start and stride if a clip has more frames than the limit. PVSE, section 3.5:
+        Draws a random start and stride for clips that `limit_frames` shortens. PVSE, section 3.5:
         "for videos longer than 8 frames we select random subsequences".
         """
         frames_by_row = []
@@ -249,7 +249,7 @@ class Clips:
         return self._read(frames_by_row)
 
     def _read(self, frames_by_row: list[tuple[int, np.ndarray]]) -> np.ndarray:
-        """Reads frames, given the row of each clip and their indices; pads them to (B, n, d)."""
+        """Reads features (B, n, d), padded; `frames_by_row` has the row and frames of each clip."""
         arrays = [_load_features(self._paths[row])[frames] for row, frames in frames_by_row]
         dtype = np.result_type(*arrays) if arrays else np.float32
         out = np.zeros((len(arrays), *self.shape[1:]), dtype)
@@ -263,7 +263,7 @@ def _load_features(path: Path) -> np.ndarray:
 
 
 def load_array(path: Path, axes: int, layout: str) -> np.ndarray:
-    """Memory-maps a .npy file; raises ValueError unless it has floats in `axes` non-empty axes."""
+    """Memory-maps a .npy file; raises ValueError if it is empty or not floats with `axes` axes."""
     try:
         values: np.ndarray = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:

@@ -37,8 +37,8 @@ class TextConfig(Settings):
 
     Attributes:
         arch: a key of `models.encoders.TEXT_ENCODERS`.
-        source: source of a published text encoder, see `export/encoders/`. Empty for the BiGRU; the
-            settings after `lr_scale` are the BiGRU's.
+        source: source of a published text encoder, see `export/encoders/`; empty for the BiGRU. Of
+            the settings after `lr_scale`, a published encoder uses only `dropout`.
         frozen: keep a published encoder fixed and compute its token features once.
         lr_scale: learning rate of a published encoder that is trained, as a share of the base rate
             (0.1 for BERT in VSE-infinity).
@@ -79,7 +79,7 @@ class TextConfig(Settings):
 
 
 class TokenTable:
-    """The tokenized captions of a split, padded to L, the number of tokens of the longest.
+    """The tokenized captions of a split, padded to the L tokens of the longest caption.
 
     Attributes:
         ids: (N_txt, L) int64 token ids, or numbers of tokens (`number_tokens`); 0 is padding.
@@ -102,7 +102,7 @@ class TokenTable:
         self.fixed_ids = np.array([PAD_ID, *(mark for mark in marks if mark is not None)])
 
     def rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids (B, longest) and lengths (B,) of the captions in rows `index` (B,)."""
+        """Returns ids (B, max(lengths)) and lengths (B,) of the captions in rows `index` (B,)."""
         lengths = self.lengths[index]
         return self.ids[index, : lengths.max()], lengths
 
@@ -204,7 +204,7 @@ def _build_bigru(
 def _cached_features(
     encoder: TextEncoder, tables: list[TokenTable], description: Mapping[str, Any], cache: Path
 ) -> np.ndarray:
-    """Returns memory-mapped token features (tokens, d) float16; computes them if not cached."""
+    """Returns memory-mapped features (tokens, d) float16 of all tables; computes missing ones."""
     digest = hashlib.sha256(json.dumps([description["sha256"], description["max_length"]]).encode())
     for table in tables:
         digest.update(table.ids.tobytes())
@@ -230,16 +230,16 @@ def _encode(encoder: TextEncoder, table: TokenTable, out: np.ndarray) -> None:
         index = order[start : start + BATCH_SIZE]
         ids, lengths = map(torch.from_numpy, table.rows(index))
         features = encoder(ids.to(device), lengths.to(device)).half().cpu().numpy()
-        for row, words in zip(index, features, strict=True):
-            out[ends[row] - table.lengths[row] : ends[row]] = words[: table.lengths[row]]
+        for row, padded in zip(index, features, strict=True):
+            out[ends[row] - table.lengths[row] : ends[row]] = padded[: table.lengths[row]]
 
 
 def build_tokenizer(
     captions: Iterable[str], min_count: int = 1, *, marks: bool = False
 ) -> Tokenizer:
-    """Builds a tokenizer that splits lower-cased texts into the words of captions.
+    """Builds a tokenizer that splits texts into lower-cased words; captions give the vocabulary.
 
-    [PAD] has id 0, [UNK] id 1. Words are sorted by descending count, then alphabetically; those
+    [PAD] has id 0, [UNK] has id 1. Words are sorted by descending count, then alphabetically; those
     with a count below `min_count` become [UNK]. `marks` puts each text between <start> and <end>,
     which have the last ids. Raises ValueError if the captions contain no word.
     """
@@ -251,7 +251,7 @@ def build_tokenizer(
         words = splitter.pre_tokenize_str(normalizer.normalize_str(caption))
         counts.update(word for word, _ in words)
     if not counts:
-        raise ValueError("there are no captions to build a vocabulary from")
+        raise ValueError("no caption has a word, so there is no vocabulary; add captions")
     frequent_words = [word for word, count in counts.items() if count >= min_count]
     frequent_words.sort(key=lambda word: (-counts[word], word))
     ends = (START, END) if marks else ()

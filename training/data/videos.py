@@ -40,7 +40,7 @@ def is_videos(folder: Path) -> bool:
 
 
 def open_videos(folder: Path, name: str) -> Split:
-    """Opens the features and captions of "train", "val", "test" or a list of clips.
+    """Opens features and captions of the split "train", "val" or "test", or of another list.
 
     Raises FileNotFoundError if the split does not exist, and ValueError if annotations, lists and
     features disagree or a file is damaged.

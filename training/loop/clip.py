@@ -58,7 +58,7 @@ class ClipTraining(Loop[TrainConfig, Batch]):
         self.model = build_network("CLIPModel", settings).to(self.device)
         self.preprocess = Preprocess(self.model.config.vision_config.image_size)
         self.train, self.val = train.with_pixels(self.preprocess), val.with_pixels(self.preprocess)
-        self.start(self.model, items=len(train.captions))
+        self.start(self.model, item_count=len(train.captions))
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         config, seed = self.config, (self.config.seed, epoch)

@@ -67,7 +67,7 @@ class TrainConfig(Settings):
         also: further folders of captioned photographs; their training splits join that of `data`.
         frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
             random start and stride, evaluation at equal distances.
-        backbone: source of the image encoder, see `export/encoders/`; unused with features.
+        backbone: source of the image encoder (`export/encoders/`), unless `data` holds features.
         backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise the
             encoder is trained on images decoded in each epoch; batch norms keep their statistics.
         backbone_lr_scale: learning rate of a trained image encoder as a share of the base rate
@@ -81,8 +81,8 @@ class TrainConfig(Settings):
         batch_size: image-text pairs per step.
         captions_per_image: number of captions of one image, or of alike images (`Split.alike`),
             that share a batch, so that the image is encoded once. 1 draws pairs independently.
-        exchange_halves: also train on copies of clips of the moving world with exchanged halves.
-            Captions of a copy are true of it (`training/data/split.py`; not in the papers).
+        exchange_halves: also train on a copy of each clip of the moving world, which has exchanged
+            halves and captions that are true of it (`training/data/split.py`; not in the papers).
         order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`).
             They have as many steps as the other epochs. Not in the papers.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
@@ -90,15 +90,15 @@ class TrainConfig(Settings):
         feature_copies: number of cached versions of each training photograph: the photograph and
             random crops, half of them mirrored. Each batch draws one version.
         patience: stop after this many epochs without a better validation rsum.
-        ranked_captions: number of first captions of each image to rank in validation and
-            evaluation; 0 for all (PVSE ranks one of three for each test clip of TGIF).
+        ranked_captions: validation and evaluation rank only the first captions of each image, up to
+            this number; 0 for all (PVSE ranks one of three for each test clip of TGIF).
         validate_every: epochs between two validations; the last epoch is always validated.
         precision: "fp32", or "bf16", which needs a GPU or CPU with bf16 instructions.
         seed: random seed of weights, batches and augmentation.
         projection_init: initial linear maps of image features: "torch" for torch's default, or
             "xavier" as in the releases of VSE++ and VSE-infinity. Xavier's weights are uniform
             within sqrt(6 / (d + D)) of 0, biases are 0; d and D are the widths of input and output.
-        train_images: number of first training images to use; 0 for all.
+        train_images: train on the first images only, up to this number; 0 for all.
     """
 
     method: str = "vse_infty"
@@ -196,7 +196,7 @@ def load_recipe(settings_class: type[S], name: str, changes: Sequence[str] | Non
     because it removes the recipe's `arguments` and `objective`.
 
     Raises FileNotFoundError, which lists all recipes, if the recipe does not exist, and ValueError
-    for an unknown name or an invalid value.
+    for an unknown setting or an invalid value.
     """
     values = _read_recipe(name)
     for change in sorted(changes or [], key=lambda c: c.partition("=")[0].strip() != "method"):
@@ -205,7 +205,7 @@ def load_recipe(settings_class: type[S], name: str, changes: Sequence[str] | Non
 
 
 def _read_recipe(name: str, extended_by: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Reads a recipe, merged over the recipe that it extends."""
+    """Reads a recipe, merged over its base recipe; `extended_by` has the recipes that extend it."""
     if name in extended_by:
         cycle = " extends ".join((*extended_by, name))
         raise ValueError(f"recipe {cycle}: a recipe cannot extend itself")

@@ -40,7 +40,7 @@ class Loop(ABC, Generic[C, B]):
     Attributes:
         selection_metric: the validation metric to maximise.
         digits: decimal digits of validation metrics in the log.
-        progress: finished epochs and steps; the best epoch (from 0) and its metrics; rate drops.
+        progress: finished epochs and steps, the best epoch (from 0) with its metrics, rate drops.
         rows: rows of the log.
 
     Raises FileExistsError if the folder holds a run and `resume` is False. Raises ValueError if a
@@ -70,7 +70,7 @@ class Loop(ABC, Generic[C, B]):
         torch.manual_seed(config.seed)
 
     def _check_settings(self) -> None:
-        """Raises ValueError if settings differ from the run's; epochs and patience may rise."""
+        """Raises ValueError if settings differ from the run's; epochs, patience may be higher."""
         stored = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
         for name, value in sorted(self.config.model_dump(mode="json").items()):
             old = stored.get(name)
@@ -84,21 +84,21 @@ class Loop(ABC, Generic[C, B]):
         self,
         module: nn.Module,
         *,
-        items: int,
+        item_count: int,
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
         """Sets the module to train, writes the settings, and restores a checkpoint.
 
-        `module` has all weights, on the device. `items` is the number of captions or images in an
-        epoch. `groups` are optimizer groups (`parameter_groups`); None for all weights of `module`.
+        `module` has all weights, on the device. `item_count` is the number of captions or images
+        in an epoch. `groups` are optimizer groups (`parameter_groups`), by default of all weights.
         `fused` updates all weights in one kernel. Returns whether a checkpoint was restored.
 
         Raises ValueError if an epoch has no step or the warm-up is at least as long as the run, and
         OSError if the run folder cannot be created.
         """
         config, optimizer_config = self.config, self.config.optimizer
-        self.steps = self.steps_in_epoch(items)
+        self.steps = self.steps_in_epoch(item_count)
         total, warmup = self.steps * config.epochs, optimizer_config.warmup_steps
         if warmup and warmup >= total:
             prefix = "optimizer." if isinstance(config, TrainConfig) else ""
@@ -168,17 +168,17 @@ class Loop(ABC, Generic[C, B]):
             self._finish_epoch(epoch, terms, metrics, time.perf_counter() - start_time)
         return self.progress.get("metrics", {})
 
-    def row_batches(self, random: np.random.Generator, rows: int) -> Iterator[np.ndarray]:
+    def row_batches(self, random: np.random.Generator, row_count: int) -> Iterator[np.ndarray]:
         """Yields random batches of image rows, sorted within each batch."""
-        order = random.permutation(rows)[: self.steps * self.config.batch_size]
+        order = random.permutation(row_count)[: self.steps * self.config.batch_size]
         return map(np.sort, np.split(order, self.steps))
 
-    def steps_in_epoch(self, items: int) -> int:
+    def steps_in_epoch(self, item_count: int) -> int:
         """Returns the number of whole batches; raises ValueError if there is none."""
-        if items < (size := self.config.batch_size):
-            reason = f"batch_size {size} is more than the {items} items to train on"
-            raise ValueError(f"{reason}; lower it: --set batch_size={items}")
-        return items // size
+        if item_count < (size := self.config.batch_size):
+            reason = f"batch_size {size} is more than the {item_count} items to train on"
+            raise ValueError(f"{reason}; lower it: --set batch_size={item_count}")
+        return item_count // size
 
     def autocast(self) -> torch.autocast:
         """Returns the context of a forward pass in the configured precision."""

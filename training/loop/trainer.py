@@ -65,7 +65,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = val.with_frames(config.frames).limit_captions(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder must not change the random state
             self.image_dim, has_image_summary = self._open_backbone()
-        vocabulary = self.train.captions
+        vocabulary = self.train.captions  # without the captions of copies
         if config.exchange_halves:
             self.train = with_exchanged_halves(self._with_features(self.train))
         captions = self.train.captions, self.val.captions, vocabulary
@@ -86,12 +86,12 @@ class Trainer(Loop[TrainConfig, Batch]):
         if config.init:
             sha256 = self.backbone.get("sha256", "")
             _load_init(self.model, config, sha256, self.texts.tokenizer.to_str(pretty=True))
-        self.start(self.model, items=len(self.train.captions), groups=self._parameter_groups())
+        self.start(self.model, item_count=len(self.train.captions), groups=self._parameter_groups())
         self.train = self._with_features(self.train, config.feature_copies)
         self.val = self._with_features(self.val)
 
     def _open_backbone(self) -> tuple[int, bool]:
-        """Opens the image encoder; returns its feature width d and whether the first is [CLS]."""
+        """Opens the image encoder; returns its width d and whether its first feature is [CLS]."""
         source, self.encoder = self.config.backbone, None
         self.backbone: dict[str, Any] = {}
         if not self.config.backbone_frozen:
@@ -120,7 +120,7 @@ class Trainer(Loop[TrainConfig, Batch]):
             return read_features(split, self.config.backbone, self.extraction, copies)
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
-        """Returns optimizer groups, separate for each multiple of the base learning rate."""
+        """Returns optimizer groups; modules with different learning rates have separate groups."""
         config = self.config
         shares = {"text_encoder": config.text.lr_scale, "image_encoder": config.backbone_lr_scale}
         groups: dict[float, list[nn.Parameter]] = {}

@@ -12,7 +12,7 @@ from polyview.training.objectives.losses import Triplet
 
 
 class Asymmetric(Triplet):
-    """Eq. (6): the hinge triplet loss and the dimension-wise regulariser.
+    """AVSE's objective, Eq. (6): the hinge triplet loss and the dimension-wise regulariser.
 
     Attributes:
         regulariser: weight of L_reg, the mean of Eq. (4) over pairs of views (1 in Eq. (6)).

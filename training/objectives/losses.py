@@ -53,9 +53,9 @@ class Softmax:
 
     def __call__(self, own: Tensor, rivals: Tensor) -> Tensor:
         """Returns costs (..., B, 1) of own scores (..., B) and rivals' scores (..., B, B)."""
-        masked = rivals == -torch.inf  # replaced before the division, to avoid a NaN gradient
-        gaps = (self.margin - own[..., None] + rivals.masked_fill(masked, 0.0)) / self.temperature
-        gaps = gaps.masked_fill(masked, -torch.inf)
+        is_inf = rivals == -torch.inf  # replaced before the division, to avoid a NaN gradient
+        gaps = (self.margin - own[..., None] + rivals.masked_fill(is_inf, 0.0)) / self.temperature
+        gaps = gaps.masked_fill(is_inf, -torch.inf)
         gaps = torch.cat([torch.zeros_like(gaps[..., :1]), gaps], dim=-1)
         return self.temperature * gaps.logsumexp(dim=-1, keepdim=True)
 
@@ -71,9 +71,9 @@ def own_scores(scores: Tensor) -> Tensor:
 
 
 def rival_scores(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns scores (..., B, B) with -inf at matching pairs, for both directions.
+    """Returns scores (..., B, B) with -inf at `positives` (B, B), for both directions.
 
-    The first table has a row of texts for each image, the second a row of images for each text.
+    The first has a row of texts for each image, and the second has a row of images for each text.
     """
     negatives = scores.masked_fill(positives, -torch.inf)
     return negatives, negatives.mT

@@ -192,6 +192,7 @@ def test_a_summary_names_damaged_images(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert "photographs, captions in mine.csv" in printed
     assert "train       1 images" in printed
+    assert "words: 3 in the training captions, 0 of them twice or more" in printed
     assert "files: 3, of which 2 cannot be read" in printed
     assert {"b.jpg", "c.jpg"} <= set(printed.replace(";", ",").replace(": ", ", ").split(", "))
     with pytest.raises(SystemExit, match="holds neither photographs"):
