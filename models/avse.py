@@ -59,8 +59,8 @@ class AVSEConfig:
         train_share: share of the elements sampled into each group in training (paper: 0.75).
         test_share: share of the elements sampled into each group in evaluation (paper: 0.9).
         match: "sinkhorn"; "maxsim" for the largest affinity of each text block without Sinkhorn; or
-            "mean" for one view, the average of the groups, scored by cosine, as in the first rows
-            of Table 3.
+            "mean" for a single view, which is the average of the groups and is scored by cosine
+            (first rows of Table 3).
         iterations: number of Sinkhorn iterations (paper: 20).
         temperature: temperature of Sinkhorn (the paper specifies none, so 1).
         released_gpo: use the released form of GPO, see `models/gpo.py`.
@@ -198,7 +198,7 @@ class AVSE(Method):
         constant. The integrand is smooth, so Gauss-Legendre quadrature is accurate to rounding.
         """
         node_count = _MIN_NODES if self.dustbin is None else math.ceil(4 / self.config.temperature)
-        node_count = min(max(node_count, _MIN_NODES), _MAX_NODES)  # S in shapes
+        node_count = min(max(node_count, _MIN_NODES), _MAX_NODES)  # S in the shapes below
         nodes, node_weights = np.polynomial.legendre.leggauss(node_count)
         if node_count * group_count * affinity.numel() > _MAX_AFFINITIES:
             raise ValueError(
@@ -248,8 +248,8 @@ class AVSE(Method):
             share = self.config.train_share
         else:
             keys = (features.float() @ self.direction.float()).expand(count, -1, -1)
-            view = torch.arange(count, device=mask.device)[:, None]  # (n, 1)
-            drop_starts = view * sizes // count  # (n, B), the first rank that a group omits
+            group = torch.arange(count, device=mask.device)[:, None]  # (n, 1)
+            drop_starts = group * sizes // count  # (n, B), the first rank that a group omits
         drop_counts = sizes - (share * sizes).round().clamp_min(1.0).long()  # (B,)
         ranks = keys.masked_fill(~mask, torch.inf).argsort(dim=2).argsort(dim=2)  # (n, B, N)
         offsets = (ranks - drop_starts[..., None]) % sizes[:, None]
@@ -272,7 +272,7 @@ class AVSE(Method):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """See `Method.knobs`: the matching, and the iterations of Sinkhorn; none with "mean"."""
+        """See `Method.knobs`: "match" and "iterations" (of Sinkhorn); none if `match` is "mean"."""
         if self.uses_mean:
             return ()
         max_iterations = max(_MAX_ITERATIONS, self.config.iterations)
@@ -284,9 +284,9 @@ class AVSE(Method):
     def inside(
         self, images: Views, texts: Views | None = None, /, **settings: str | int
     ) -> list[NamedArray]:
-        """See `Method.inside`: affinities, plan, both scores (section 3.2), GPO's coefficients.
+        """See `Method.inside`: affinities, plan, Sinkhorn and MaxSim scores, GPO's coefficients.
 
-        A method without Sinkhorn has no dustbin; its plan is computed with a dustbin of 0.
+        The plan (section 3.2) of a method without Sinkhorn is computed with a dustbin of 0.
         """
         image_pools, text_pools = [self.pool_image], [self.pool_text]
         curves = pooling_arrays(images, texts, image_pools, text_pools, self.config.test_share)

@@ -96,7 +96,7 @@ class _Recurrence(Function):
         states = torch.empty_like(previous)
         gates = input_terms.new_empty(*input_terms.shape[:2], 4 * width)  # r, z, W_hn h + b_hn, n
         r, z, state_of_n, n = gates.chunk(4, dim=-1)
-        state_terms, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]
+        state_terms, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]  # overlapping parts
         inputs_of_r_and_z, inputs_of_n = input_terms.split([2 * width, width], dim=-1)
         latest_states = previous[:, :0]
         tensors = (previous, states, state_terms, r_and_z, inputs_of_r_and_z, inputs_of_n)

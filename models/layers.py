@@ -119,6 +119,6 @@ def drop_elements(mask: Tensor, rate: float, *, keep_first: bool = False) -> Ten
     if keep_first:
         draws[:, 0] = 1.0  # above every rate and every other draw
     new_mask = mask & (draws >= rate)
-    survivors = draws.masked_fill(~mask, -1.0).argmax(dim=1)  # (B,) elements of the largest draws
+    survivors = draws.masked_fill(~mask, -1.0).argmax(dim=1)  # (B,) indices of the largest draws
     rows = torch.arange(len(mask), device=mask.device)
     return new_mask.index_put((rows, survivors), mask.new_tensor(True))

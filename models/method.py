@@ -40,11 +40,11 @@ class Method(nn.Module, ABC):
         summary_sides: the sides, "image" or "text", to whose sets the method adds a summary, so
             that the side's encoder needs none.
         row_search: whether the score increases with the largest inner product between a row of the
-            image's views and a row of the text's views (see `row_dim`), so that a nearest-neighbour
-            search over rows finds the best images exactly. Other methods score every image or, in
+            image's views and a row of the text's views (see `row_dim`). A nearest-neighbour search
+            over rows then finds the best images exactly. Other methods score every image or, in
             very large galleries, only the candidates of a nearest-neighbour search.
-        views_add_up: whether the score is a sum over v of terms of view v of the image and view v
-            of the text; otherwise views compete.
+        views_add_up: whether the score is a sum over v of one term for image view v and text view
+            v; otherwise views compete.
         views_are_elements: whether view v is the v-th real element of the set (0 beyond the last).
         features_add_up: whether the views depend only on the sum of the features, so that a gallery
             stores only the sum.

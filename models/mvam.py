@@ -59,8 +59,8 @@ class MVAM(Method):
             encoders' features without a projection, which requires the same d on both sides, as in
             CLIP's joint space.
         views: m (paper: 16).
-        learned_temperature: initial value of a learned temperature of the contrastive loss; 0 for
-            none, as in Eq. (5).
+        learned_temperature: initial value of the contrastive loss's learned temperature; 0 if it
+            is not learned, as in Eq. (5).
         code_space: "encoder" compares codes of width d with the encoder's features (section 3.3);
             "view" compares codes of width D with the projected features.
         map_text: see `VSEInfinity`; section 4.3 maps both sides.
@@ -117,9 +117,9 @@ class MVAM(Method):
 
     def encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
         _, views, maps = self._attend(side, features, mask)
-        joined = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
+        embeddings = l2_normalize(views.flatten(1)).view_as(views)  # (B, m, D), Eq. (9)
         extras = {"attention": maps} if self.training else {}
-        return Views(joined, maps if attention else None, extras)
+        return Views(embeddings, maps if attention else None, extras)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         """See `Method.split`: the terms of the sum in Eq. (8)."""

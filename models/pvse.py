@@ -263,7 +263,7 @@ class PVSE(Method):
         return scores / len(scores) if self.views_add_up else scores
 
     def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
-        """See `Method.inside`: "view_pairs", all cosines; the marked pairs determine the score."""
+        """See `Method.inside`: "view_pairs" has all cosines; marked pairs determine the score."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
         pairs = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)

@@ -27,8 +27,7 @@ def rank_descending(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     batch, count, dim = features.shape
     ranked = features.new_empty(batch, dim, count, requires_grad=False)
-    fits_int16 = count <= torch.iinfo(torch.int16).max
-    index_type = torch.int16 if fits_int16 else torch.int64
+    index_type = torch.int16 if count <= torch.iinfo(torch.int16).max else torch.int64
     indices = torch.empty(batch, dim, count, dtype=index_type, device=features.device)
     columns, has_padding = features.detach().mT, not bool(mask.all())
     packs_index = columns.device.type == "cpu" and columns.dtype == torch.float32

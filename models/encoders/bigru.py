@@ -46,8 +46,8 @@ class BiGRUTextEncoder(TextEncoder):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         words = self.dropout(self.embed(ids))  # (B, L, word_dim)
-        position = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
-        mask = position < lengths[:, None]  # (B, L)
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, L)
+        mask = positions < lengths[:, None]  # (B, L)
         if self.forward_gru is None:
             return words * mask[..., None]
         if trains_on_cpu(self, words):
@@ -58,7 +58,7 @@ class BiGRUTextEncoder(TextEncoder):
         if self.backward_gru is None:
             return forward_states * mask[..., None]
         # (B, L, 1): positions that reverse each text and leave its padding in place
-        reversal = torch.where(mask, lengths[:, None] - 1 - position, position)[..., None]
+        reversal = torch.where(mask, lengths[:, None] - 1 - positions, positions)[..., None]
         reversed_words = words.gather(1, reversal.expand(-1, -1, words.shape[2]))
         reversed_states, _ = self.backward_gru(reversed_words)
         indices = reversal.expand(-1, -1, reversed_states.shape[2])  # (B, L, d)

@@ -124,7 +124,7 @@ class SampledViT(_VisionTransformer):
         self.dim = len(nearest) * int(self.model.config.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """See `ImageEncoder.forward`; d is n times the transformer's width."""
+        """See `ImageEncoder.forward`; d is the number of views times the transformer's width h."""
         tokens = self.model.embeddings(pixels)  # (B, N, h)
         views = []
         for indices, positions in zip(self.token_indices, self.token_positions, strict=True):
@@ -229,8 +229,8 @@ class CLIPTextEncoder(TextEncoder):
 class SiglipTextEncoder(TextEncoder):
     """SigLIP's text transformer (Zhai et al., ICCV 2023); the last token represents the text.
 
-    SigLIP's text embedding is the state at position `max_length`, usually padding. Here that state
-    replaces the state of each text's last token, [EOS].
+    SigLIP's text embedding is the state at the last of `max_length` positions, which is usually
+    padding. Here it replaces the state of each text's last token, [EOS].
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -252,8 +252,8 @@ class SiglipTextEncoder(TextEncoder):
     def pad(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Pads token ids (B, L) to (B, `max_length`) with SigLIP's padding token."""
         positions = torch.arange(cast(int, self.max_length), device=ids.device)
-        extended = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, max_length)
-        return torch.where(positions < lengths[:, None], extended, self.padding)
+        long_ids = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, max_length)
+        return torch.where(positions < lengths[:, None], long_ids, self.padding)
 
 
 def _build_projection(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:

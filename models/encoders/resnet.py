@@ -89,9 +89,10 @@ class ResNet(ImageEncoder):
             width, out_channels = widths[stage], channels[stage]
             for block in range(blocks[stage]):
                 stride = 2 if stage > 0 and block == 0 else 1
-                first, second = (stride, 1) if self.caffe else (1, stride)
+                stride1, stride2 = (stride, 1) if self.caffe else (1, stride)
                 # (channels, kernel, stride, groups) of each convolution
-                shapes = [(width, 1, first, 1), (width, 3, second, groups), (out_channels, 1, 1, 1)]
+                shapes = [(width, 1, stride1, 1), (width, 3, stride2, groups)]
+                shapes.append((out_channels, 1, 1, 1))
                 if not bottleneck:  # ResNet-18 and 34
                     shapes = [(width, 3, stride, 1), (out_channels, 3, 1, 1)]
                 stack.append(_Block(in_channels, shapes))

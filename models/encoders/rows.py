@@ -69,8 +69,8 @@ class ImageRows(ImageEncoder):
         model, projection = encoder.model, joint_projection(encoder)
         hidden = model.pre_layrnorm(model.embeddings(pixels))  # (B, 1 + N, h)
         token_index = torch.zeros_like(hidden[:, 0, 0], dtype=torch.int64)  # (B,)
-        layers, first = model.encoder.layers, self.first_layer
-        state, contributions = split_token(layers, hidden, token_index, first_layer=first)
+        layers, first_layer = model.encoder.layers, self.first_layer
+        state, contributions = split_token(layers, hidden, token_index, first_layer=first_layer)
         rows = norm_rows(model.post_layernorm, contributions[:, 1:], state)
         return projection(model.post_layernorm(state)), projection(rows)
 
@@ -105,7 +105,7 @@ class TextRows(TextEncoder):
             projection, token_index = joint_projection(encoder), last
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
             positions = torch.arange(length, device=ids.device)
-            # padding is not masked, because it follows [EOS]
+            # the causal mask also hides the padding, which follows [EOS]
             is_future = positions[None] > positions[:, None]  # (L, L)
             mask = torch.zeros_like(is_future, dtype=hidden.dtype).masked_fill(is_future, _MASK)
         else:
