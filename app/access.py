@@ -103,7 +103,8 @@ class Hosts:
         if match is None or is_loopback(match[1]):
             return match is not None
         with suppress(ValueError):  # a public app accepts all IP addresses: rebinding needs a name
-            return ipaddress.ip_address(match[1].strip("[]")) is not None and not self.private
+            ipaddress.ip_address(match[1].strip("[]"))
+            return not self.private
         return self._is_named(match[1]) or self._is_named(host)
 
     def _is_own(self, origin: str, host: str) -> bool:
@@ -188,7 +189,7 @@ class RequestGuard:
     async def _post(
         self, scope: Scope, receive: Receive, answer: _Answer, client: _Client | None
     ) -> None:
-        """Receives a body and forwards the request; `client` is None without limits per client."""
+        """Receives, checks and forwards a request; `client` is None without limits per client."""
         headers, buffer = Headers(scope=scope), bytearray()
         is_queued = self._gradio_queue.accepts(scope["path"])
         try:
@@ -202,7 +203,7 @@ class RequestGuard:
                 body, session = self._gradio_queue.complete(scope["path"], body)
                 MutableHeaders(scope=scope)["content-length"] = str(len(body))
             elif body and "json" in headers.get("content-type", "").lower():
-                read_json(body)
+                read_json(body)  # raises `Refusal` if it is not valid
             messages = [{"type": "http.request", "body": body, "more_body": False}]
 
             async def replay() -> Message:  # the body, then messages such as http.disconnect

@@ -89,7 +89,7 @@ class GradioQueue:
             gc.collect()
 
     def add(self, answer: bytes, session: str, client: object, app: ASGIApp) -> None:
-        """Registers the event that Gradio's `answer` names; drops the oldest of too many events.
+        """Registers the event in Gradio's `answer`; above `MAX_UNFETCHED`, drops the oldest event.
 
         Gradio stores the result of an event until the result is fetched. To drop an event,
         its result is therefore fetched from `app`.

@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def first_pack(self) -> str:
-        """The pack to start with; by default `photos` for a user's images, otherwise `scenes`."""
+        """The pack to start with; by default `photos` for a folder or archive, else `scenes`."""
         return self.pack or (PHOTOGRAPHS if isinstance(self.gallery, Path) else SCENES)
 
     @property

@@ -267,7 +267,7 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    info = {"title": "Polyview", "version": "1", "description": "Other methods: status 405."}
+    info = {"title": "Polyview", "version": "1", "description": "Other methods get status 405."}
     components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 

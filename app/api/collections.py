@@ -85,7 +85,7 @@ def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     method = method.strip() or retriever.methods.best
     retriever.methods.require_single(method)
     key = ("check", method)
-    if (computation := retriever.computations.get(key)) is None:  # a check takes seconds
+    if (computation := retriever.computations.get(key)) is None:  # once: a check takes seconds
         captions = retriever.collection.captions
         pairs = choose_pairs([owner for _, owner in captions])
         images = [retriever.image(image_id).decode() for image_id in pairs]

@@ -117,7 +117,7 @@ def collapse(state: AppState, retriever: Retriever, method: p.Method = "") -> Co
     retriever.methods.require_single(method)
     computation = measure_in_background(retriever, method)
     if isinstance(computation.result, Collapse):
-        return Collapse(**dict(computation.result))  # sets every field
+        return Collapse(**dict(computation.result))  # sets all fields, so that all are sent
     return Collapse(method=method, **state.status(computation))
 
 
@@ -144,7 +144,7 @@ def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> d
 
 
 def _summands(result: evidence.QueryEvidence) -> dict[str, Any]:
-    """Returns the fields `base`, `cells` (n, ..., N, M) and `whole_sentence` (n, ..., N)."""
+    """Returns `base`, `cells` and `whole_sentence` as lists; one axis has all N cells of a map."""
     shape = (*result.scores.shape, result.grid[0] * result.grid[1])
     return {
         "base": nested(result.base, _DIGITS),

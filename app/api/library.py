@@ -156,7 +156,7 @@ class Library:
         result = answer(self.retriever, self._question(query), method, k)
         paths = [self.retriever.image(hit.image_id).path for hit in result.hits]
         pairs = zip(result.hits, paths, strict=True)
-        hits = Hits(FileHit(**h.model_dump(exclude_unset=True), path=path) for h, path in pairs)
+        hits = Hits(FileHit(**hit.model_dump(exclude_unset=True), path=path) for hit, path in pairs)
         hits.matches, hits.unknown = result.matches, result.unknown
         return hits
 

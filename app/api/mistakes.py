@@ -91,7 +91,7 @@ def mistakes(
         summary["counts"], rows = count_cells(selected), sorted(selected)
     suspects = [row for row in rows if row.suspect is not None]  # captions with label errors
     subset = suspects if cell == "labels" else [row for row in rows if cell in ("all", row.found)]
-    if order == "gap":
+    if order == "gap":  # the largest differences first
         subset.sort(key=lambda row: row.rank_a / row.rank_b, reverse=cell == "b")
     elif order != "caption":
         subset.sort(key=lambda row: row.rank_a if order == "a" else row.rank_b)
@@ -107,7 +107,7 @@ def mistakes(
 def load_captions(retriever: Retriever, queries: str = "") -> list[Caption]:
     """Returns the captions of the collection, or those stored under the key `queries`.
 
-    In stored captions, the file that the gallery contains replaces its copies (`Index.copies`).
+    In stored captions, an image that is left out as a copy is replaced by its original.
     Raises `Refusal` if the key is no longer stored, ValueError if the collection has no captions.
     """
     if queries:
@@ -133,7 +133,7 @@ def rank_in_background(
 ) -> Computation:
     """Ranks the images for each caption in the background: by all methods, then by each of `specs`.
 
-    Call again until `result` is not None. It maps each spec, "a" or "a+b", to its ranks (3, Q).
+    Call again until `result` is not None. It has the table of `rank_captions` for each spec.
     """
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.ranked_names),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
@@ -157,7 +157,7 @@ def _rank(
     index, encode = retriever.index, retriever.runtime.text_views
     texts = [] if from_collection else [retriever.reword(caption.text) for caption in captions]
 
-    def scores(spec: str, rows: slice) -> np.ndarray:  # (q, N)
+    def scores(spec: str, rows: slice) -> np.ndarray:  # (q captions, N files)
         computation.progress = f"ranked {rows.start:,} of {len(captions):,} captions"
         ids, by_method = range(len(captions))[rows], []
         for name in spec.split("+"):
@@ -206,7 +206,7 @@ def parse_queries(retriever: Retriever, content: bytes) -> list[Caption]:
         raise ValueError(f"the file is not valid CSV ({error}); save the table as CSV") from error
     for number, line in enumerate(lines, 1):
         text, name, kind = (*(cell.strip("\ufeff ") for cell in line), "", "", "")[:3]
-        if not text + name or (number == 1 and name.lower() == "image"):
+        if not text + name or (number == 1 and name.lower() == "image"):  # empty or the header
             continue
         if not text or len(text) > p.MAX_QUERY or name not in image_ids:
             rule = 'must name a query and an image of the collection, such as "a dog,dog.jpg"'

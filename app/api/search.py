@@ -199,10 +199,10 @@ def remark(retriever: Retriever, *texts: str) -> str:
     if limit := max((len(t.ids) for t in tokens if t.truncated), default=0):
         remarks.append(f"The query is longer than {limit} tokens; the rest is ignored.")
     replacements = retriever.unknown_words(*texts)
-    words = {f"“{word[:_MAX_WORD]}”": known for word, known in replacements.items()}
-    if unknown := [word for word, known in words.items() if known is None]:
+    readings = {f"“{word[:_MAX_WORD]}”": reading for word, reading in replacements.items()}
+    if unknown := [word for word, reading in readings.items() if reading is None]:
         remarks.append(f"Unknown to this pack: {', '.join(unknown)}.")
-    remarks += [f"{word} is read as “{known}”." for word, known in words.items() if known]
+    remarks += [f"{word} is read as “{reading}”." for word, reading in readings.items() if reading]
     aspects = unsupported_aspects(retriever.info, *texts)
     remarks += [sentence for name, sentence in _UNSUPPORTED.items() if name in aspects]
     if not retriever.index.complete:

@@ -1,7 +1,6 @@
 """Searches a folder of images from a shell: `python -m polyview search "a dog" --gallery DIR`.
 
-Prints a score and a path on each line, and for a clip the time of its best frame. New files in the
-folder are read first. Exits with 0 if there are results, 1 if nothing matches, 2 after an error.
+Reads new files first. Prints a score and a path on each line, and the time of a clip's best frame.
 """
 
 import argparse

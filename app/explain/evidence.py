@@ -69,12 +69,12 @@ def explain(
     *,
     per_view: bool = False,
 ) -> QueryEvidence:
-    """Splits the scores of one or more images of the collection for one or more terms.
+    """Splits the scores of images over their cells and over the words of the terms.
 
-    `spec` is a method of the pack, or several joined by "+", whose scores are averaged. `per_view`
-    splits the scores of each view (`Method.view_scores`), and requires a single method. Raises
-    ValueError if an image or method is unknown, a term is not valid, the score cannot be split, or
-    the evidence has more than `MAX_NUMBERS` numbers.
+    There is at least one image and one term. `spec` is a method of the pack, or several joined by
+    "+", whose scores are averaged. `per_view` splits the scores of each view (`Method.view_scores`)
+    and requires a single method. Raises ValueError if an image or method is unknown, a term is not
+    valid, the score cannot be split, or the evidence has more than `MAX_NUMBERS` numbers.
     """
     names = (spec,) if per_view else retriever.methods.names(spec)
     methods = [retriever.methods.require_single(name) for name in names]
@@ -145,7 +145,7 @@ def _locate(
 def to_maps(
     retriever: Retriever, values: Tensor, images: Sequence[int] | Image.Image, adds_up: bool = True
 ) -> Tensor:
-    """Arranges values (n, ..., N) of n images as maps (n, ..., rows, columns).
+    """Arranges N values of each of n images (n, ..., N) as maps (n, ..., rows, columns).
 
     A set of frames becomes a sheet (`to_sheet`). The value of a region is spread over its box. A
     cell in several boxes has the sum of their values, or the largest if `adds_up` is False.

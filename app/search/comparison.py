@@ -118,9 +118,9 @@ def compare(
 
 
 def truth(retriever: Retriever, terms: Sequence[Term]) -> Truth | None:
-    """Returns the right images of a query that equals a caption, word for word; otherwise None."""
+    """Returns the right images of a query that equals a caption; None for other queries."""
     ids = retriever.relevant_files(terms)
-    # if the images were not judged for each caption, a caption is relevant only to its own image
+    # a caption with several relevant images shows that all images were judged for each caption
     truths = [image.truth for image in retriever.collection.images if image.truth]
     is_complete = any(len(caption.relevant) > 1 for truth in truths for caption in truth.captions)
     return Truth(image_ids=sorted(ids), complete=is_complete) if ids else None

@@ -36,11 +36,12 @@ class Computations(dict[Hashable, Computation]):
     def compute(
         self, key: Hashable, function: Callable[[Computation], Any], failure: str
     ) -> Computation:
-        """Starts a computation over the filled gallery, once for each key; returns its state.
+        """Starts the computation of a key, unless it has started, and returns its state.
 
         `function` returns the result and may set `progress`. Error messages start with `failure`.
         Nothing starts while the gallery is being read, while the client of a public app has another
-        unfinished computation, or while there are `_MAX_UNFINISHED` of them. Then call again later.
+        unfinished computation, or while `_MAX_UNFINISHED` computations are unfinished. In these
+        cases, the caller must call again later.
         """
         progress = self._index.progress
         if not progress.finished:

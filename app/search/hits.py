@@ -94,7 +94,7 @@ class Answer(Timed):
 
 
 def add_layout(hits: Sequence[Hit], thumbnails: Mapping[int, Path]) -> None:
-    """Sets `width`, `height` and `alike` of hits with thumbnails, given as paths by image id."""
+    """Sets `width`, `height` and `alike` of hits that have `thumbnails` (paths by image id)."""
     hits = [hit for hit in hits if hit.image_id in thumbnails]
     indices = first_alike([fingerprint(thumbnails[hit.image_id]) for hit in hits])
     for hit, index in zip(hits, indices, strict=True):

@@ -287,11 +287,11 @@ class Retriever:
         delete_old_thumbnails(self.index.encoder.thumbnails)
 
     def _encode_terms(self, terms: Sequence[Term], spec: str) -> Query:
-        """Encodes a query with each method; methods with the same encoder share features."""
+        """Encodes a query with each method; methods with the same encoder share its features."""
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
-        features: dict[tuple[int, str | None], Tensor] = {}  # by index of the term, encoder
+        features: dict[tuple[int, str | None], Tensor] = {}  # by term index and encoder
 
-        def views(index: int, name: str) -> Views:
+        def views(index: int, name: str) -> Views:  # of a term, by one method
             subject = subjects[index][1]
             if not isinstance(subject, Image.Image):
                 return self.views(subject, name)
@@ -326,7 +326,7 @@ class Retriever:
                 pairs.append((ids, weight / len(query) * values))
         ids = pairs[0][0]
         if not all(np.array_equal(term_ids, ids) for term_ids, _ in pairs):
-            # galleries may grow between the calls of `scores`: keep the ids that all have
+            # galleries may grow between the calls of `scores`: keep the common ids
             ids = reduce(np.intersect1d, [term_ids for term_ids, _ in pairs])
             rows = [np.intersect1d(term_ids, ids, return_indices=True)[1] for term_ids, _ in pairs]
             pairs = [(ids, values[row]) for (_, values), row in zip(pairs, rows, strict=True)]
@@ -340,11 +340,12 @@ class Retriever:
         Also returns the scores (n,) of all candidates, or None if they were not computed.
         """
         if pair := single_term(query):
-            gallery = self._wait_for_gallery(pair[0], search_captions)
+            name, query_views = pair
+            gallery = self._wait_for_gallery(name, search_captions)
             if search_captions:
-                return gallery.search(pair[1], k), None
+                return gallery.search(query_views, k), None
             if not gallery.local or len(gallery) > MAX_SAMPLE:  # scoring all would be slow
-                return gallery.search_files(pair[1], k, file_ids, self.index.file_count), None
+                return gallery.search_files(query_views, k, file_ids, self.index.file_count), None
         ids, values, _ = self._scores(query, search_captions)
         selection = self._select(ids, file_ids)
         ids, values = ids[selection], values[selection]
