@@ -105,7 +105,7 @@ class ElementMethod(Method):
         return torch.cat(batches, dim=2)
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Returns the weighted sum of each pair's cosines: (B_img, B_txt)."""
+        """Returns the weighted sum of the cosines of each image and text: (B_img, B_txt)."""
         batches = [terms.sum(dim=(2, 3)) for terms in self._score_terms(images, texts)]
         return torch.cat(batches, dim=1)
 

@@ -111,7 +111,7 @@ class GPO(RankPooling):
         if not released:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
-        # (all weights (P,), their coefficients by size); replaced as one tuple, so that threads
+        # all weights (P,), and the coefficients by size; replaced as one tuple, so that threads
         # never mix coefficients of different weights
         self._cache: tuple[Tensor | None, dict[int, Tensor]] = (None, {})
 

@@ -127,7 +127,7 @@ class _Recurrence(Function):
         torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])
         torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
         gate_grads = torch.empty_like(slopes)
-        state_grads = grad.clone()  # gradients of h_t, to which later steps add theirs
+        state_grads = grad.clone()  # gradients of h_t; the loop adds those of later steps
         w_h, later_grad = weight.transpose(1, 2), grad[:, :0]
         tensors = (state_grads, slopes, gate_grads, z)
         for state_grad, slope, gate_grad, z_t in reversed([*_steps(ctx.counts, *tensors)]):

@@ -182,7 +182,7 @@ class Method(nn.Module, ABC):
 
         In `score`, each cosine of a view is multiplied by the view's weight, so a negative cosine
         moves closer to 0. A view of weight 0 is removed, so that it cannot be the best. If views
-        add up, it is not removed, but adds 0.
+        add up, it stays and adds 0 to the score.
 
         `images` are views (B, V, D), `weights` (V,) in 0..1. Returns the V' remaining views
         (B, V', D), in order. Raises ValueError if the number or range of the weights is wrong, or
@@ -197,9 +197,9 @@ class Method(nn.Module, ABC):
             raise ValueError("all view weights are 0; at least one must be above 0")
         weights = weights.to(images.embeddings)
         mask = (weights > 0) | self.views_add_up  # (V,)
-        scaled = weights[:, None] * images.embeddings  # (B, V, D)
+        embeddings = weights[:, None] * images.embeddings  # (B, V, D)
         maps = images.attention
-        return Views(scaled[:, mask], None if maps is None else maps[:, mask])  # (B, V', D)
+        return Views(embeddings[:, mask], None if maps is None else maps[:, mask])  # (B, V', D)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
