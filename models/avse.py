@@ -65,8 +65,8 @@ class AVSEConfig:
         temperature: temperature of Sinkhorn (the paper specifies none, so 1).
         released_gpo: use the released form of GPO, see `models/gpo.py`.
         released_text: project the text with a residual MLP and apply a layer norm after pooling.
-        sampled_features: the encoder samples the elements (`SampledViT`); each image feature is the
-            concatenation of an element's features in n views, 0 in views without the element.
+        sampled_features: whether the encoder samples the elements (`SampledViT`). An image feature
+            then concatenates an element's features in n views, 0 in views without the element.
         map_text: see `VSEInfinity`.
     """
 

@@ -23,7 +23,7 @@ class CLIP(Method):
     embedding is the sum of the features, so the score can be split over patches and words.
 
     Args:
-        embed_dim: D of the joint space (512 for ViT-B), the width of both encoders' features.
+        embed_dim: width D of the joint space (512 for ViT-B) and of both encoders' features.
         rows: True; False marks a pack of an earlier version, which is rejected.
     """
 

@@ -50,7 +50,7 @@ class ElementConfig:
     """Arguments that the subclasses of `ElementMethod` share.
 
     Attributes:
-        embed_dim: D of the joint space.
+        embed_dim: width D of the joint space.
         cells: maximum number of elements of an image; excess elements are dropped.
         words: maximum number of words of a text; excess words are dropped.
         map_text: see `VSEInfinity`.

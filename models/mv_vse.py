@@ -48,8 +48,8 @@ class MVVSEConfig:
     """Arguments of `MVVSE`.
 
     Attributes:
-        embed_dim: D of the joint space (1,024 in the model that the paper extends).
-        views: K (paper: 3; the release's default: 2).
+        embed_dim: width D of the joint space (1,024 in the model that the paper extends).
+        views: K, the number of image views (paper: 3; the release's default: 2).
         mlp_dim: hidden width of the residual MLP of `FeatureProjection`; 0 for none.
         aggregator: "gpo", "mean" or "released", see the module docstring.
         released_gpo: use the released form of GPO, see `models/gpo.py`.

@@ -58,7 +58,7 @@ class MVAM(Method):
         embed_dim: D, width of one view (16 views of 64 make the paper's 1,024); 0 pools the
             encoders' features without a projection, which requires the same d on both sides, as in
             CLIP's joint space.
-        views: m (paper: 16).
+        views: m, the number of view codes (paper: 16).
         learned_temperature: initial value of the contrastive loss's learned temperature; 0 if it
             is not learned, as in Eq. (5).
         code_space: "encoder" compares codes of width d with the encoder's features (section 3.3);

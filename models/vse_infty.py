@@ -30,7 +30,7 @@ class VSEInfinity(Method):
     """VSE-infinity; V = 1.
 
     Args:
-        embed_dim: D of the joint space (paper: 1,024).
+        embed_dim: width D of the joint space (paper: 1,024).
         mlp_dim: hidden width of the residual MLP; 0 for none.
         released_gpo: use the released form of GPO, see `models/gpo.py`.
         pad_statistics: see `FeatureProjection`.

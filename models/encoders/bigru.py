@@ -18,8 +18,8 @@ class BiGRUTextEncoder(TextEncoder):
         word_dim: width of a word's embedding.
         hidden_dim: width d of the features.
         dropout: dropout rate of word embeddings in training.
-        directions: 2; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings alone, of width
-            d = word_dim (for PVSE, whose head includes a GRU).
+        directions: 2 for a BiGRU; 1 for a forward GRU (MV-VSE's release); 0 for word embeddings
+            alone, of width d = word_dim (for PVSE, whose head includes a GRU).
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class ImageRows(ImageEncoder):
 
 
 class TextRows(TextEncoder):
-    """Computes contributions of tokens to a text's embedding; the last includes the remainder."""
+    """Computes tokens' contributions to a text's embedding; the last row includes the remainder."""
 
     def __init__(self, encoder: CLIPTextEncoder | SiglipTextEncoder) -> None:
         super().__init__()
