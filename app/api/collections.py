@@ -80,8 +80,7 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
     """Checks whether a pack preprocesses as its model expects, on captioned images."""
     if retriever.reads_sets:
-        title = retriever.info.title
-        raise ValueError(f"the pack {title} reads clips; only packs that read images are checked")
+        raise ValueError(f"{retriever.info.title} reads clips; only packs for images are checked")
     method = method.strip() or retriever.methods.best
     retriever.methods.require_single(method)
     key = ("check", method)

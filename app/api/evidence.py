@@ -65,8 +65,7 @@ def explain_hits(
     content: p.MaybeContent = None,
 ) -> answers.HitExplanations:
     """Splits the scores of several images over their cells and the words of the query."""
-    question = Question(query, like, decode_image(content), weight, more, less)
-    terms = question.terms(retriever)
+    terms = Question(query, like, decode_image(content), weight, more, less).terms(retriever)
     result = evidence.explain(retriever, terms, method, images)
     sheet, frames = evidence.sheets(retriever, images)
     return answers.HitExplanations(
@@ -127,8 +126,7 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
         return retriever.image(image)
     if matches := [other for other in retriever.collection.images if other.file == image]:
         return matches[0]
-    advice = "give the file name or id of a hit"
-    raise ValueError(f'there is no image "{image[:80]}" in this collection; {advice}')
+    raise ValueError(f'this collection has no image "{image[:80]}"; name the file or id of a hit')
 
 
 def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> dict[str, Any]:

@@ -236,8 +236,7 @@ def open_photographs(data: Path, name: str) -> Split:
     selected = [image for image in entries if image.split == name]
     if not selected:
         sizes = Counter(str(image.split) for image in entries)
-        counts = [f"{split} ({count})" for split, count in sorted(sizes.items())]
-        splits = ", ".join(counts) or "no photographs"
+        splits = ", ".join(f"{split} ({count})" for split, count in sorted(sizes.items())) or "none"
         raise ValueError(f'{path} has no photographs in the split "{name}"; it has {splits}')
     limit = None if name == "train" else EVALUATED_CAPTIONS
     captions = flatten_captions([image.captions[:limit] for image in selected])
