@@ -67,7 +67,6 @@ class Compare {
   close() {
     removeEventListener("keydown", this.keys);
     this.resized.disconnect();
-    document.getElementById("notes")?.replaceChildren();
     this.question = "";
   }
 

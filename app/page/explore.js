@@ -53,7 +53,6 @@ class Explore {
   close() {
     removeEventListener("keydown", this.keys);
     this.grid.destroy();
-    document.getElementById("notes")?.replaceChildren();
   }
 
   /** @param {import("./state.js").State} now @param {import("./state.js").State|null} before */

@@ -41,6 +41,7 @@ async function load(now) {
     api.info(now),
     api.examples(now).catch(() => ({ curated: [], queries: [], algebra: "" })),
   ]);
+  leave(); // the new screen stays hidden until its first answer
   loaded = source;
   context.info = info;
   context.examples = examples;
@@ -81,7 +82,7 @@ async function update(now, before) {
     const module = await loading;
     if (now !== state()) return;
     current.screen?.close?.();
-    byId("screen").replaceChildren();
+    for (const id of ["screen", "notes"]) byId(id).replaceChildren();
     current = { name, screen: module.render(byId("screen"), context) };
   }
   current.screen.update(now, before);
@@ -96,7 +97,7 @@ async function update(now, before) {
   });
 }
 
-/** Closes the screen, so that the next update loads everything again. */
+/** Closes the screen, so that the next update draws a new one and loads everything again. */
 function leave() {
   current.screen?.close?.();
   current = { name: "", screen: null };
@@ -109,6 +110,7 @@ async function refuse(status, sentence) {
   const { goneMessage } = await import("./collections.js");
   const message = status === 410 ? goneMessage(sentence) : el("p.problem", { role: "alert" }, sentence);
   byId("screen").replaceChildren(message);
+  byId("notes").replaceChildren();
 }
 
 /** Draws the query image in the query box. */
