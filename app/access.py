@@ -95,7 +95,7 @@ class Hosts:
         is_navigation = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
         is_foreign = site not in ("same-origin", "none") and not is_navigation
         if is_foreign or (origin is not None and not self._is_own(origin.lower(), own_host)):
-            raise Refusal(403, "other sites may not send requests to this app; open its own page")
+            raise Refusal(403, "other sites may not send requests to this app; open the app's page")
 
     def _accepts(self, host: str) -> bool:
         """Returns whether the app serves a host `name` or `name:port`."""
@@ -154,10 +154,10 @@ class RequestGuard:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
         del MutableHeaders(scope=scope)["x-gradio-server"]  # Gradio would build URLs from its value
-        answer, name = _Answer(send, self._headers), client_key(scope)
+        answer, key = _Answer(send, self._headers), client_key(scope)
         # Gradio's request to itself for an MCP client, whose request is already counted
-        is_internal = name == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
-        client = _Client() if is_internal else self._client(name)
+        is_internal = key == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
+        client = _Client() if is_internal else self._client(key)
         client.open += 1
         try:
             self._hosts.check(Headers(scope=scope), scope["method"])
@@ -166,7 +166,7 @@ class RequestGuard:
             if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
                 raise Refusal(405, "this method is not supported; use GET or POST")
             is_limited = not (self._hosts.private or is_internal)
-            client_name.set(name if is_limited else "")
+            client_name.set(key if is_limited else "")
             if is_limited:
                 client.check(scope)
             if is_limited and scope["path"].startswith("/api/v1/"):
@@ -262,7 +262,7 @@ class _Client:
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def spend(self, requests: float) -> None:
-        """Refills the burst by `RATE` a second since the last call, then spends `requests`."""
+        """Adds `RATE` for each second since the last call, up to `BURST`; spends `requests`."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
@@ -271,7 +271,7 @@ class _Client:
         """Counts a request; raises `Refusal` if the client must wait."""
         if self.open > MAX_OPEN:
             raise Refusal(429, f"you have {MAX_OPEN} open requests; finish one first", 1)
-        self.spend(0)  # refills the burst
+        self.spend(0)  # updates `_remaining`
         if self._remaining < 1:
             wait = math.ceil((1 - self._remaining) / RATE)
             raise Refusal(429, f"too many requests; send at most {RATE:g} a second", wait)
@@ -305,7 +305,7 @@ class _Answer:
             self.slots.release()
 
     async def send(self, message: Message) -> None:
-        """Sends an ASGI message of the response."""
+        """Sends an ASGI message of the response; records the ids of delivered events."""
         if message["type"] == "http.response.start":
             self.has_started = True
             self.release_slot()  # a client that reads slowly must not occupy a slot

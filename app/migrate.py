@@ -28,7 +28,7 @@ _MAX_LISTED = 20  # refused files that are printed
 
 
 def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
-    """Writes the images of a complete index that a Qdrant collection lacks.
+    """Writes the images of a complete index to a Qdrant collection, except existing ones.
 
     Returns the number of written images, the number of existing images, and the files left out.
     Raises QdrantError if Qdrant cannot be reached, or the collection belongs to another pack.
@@ -51,7 +51,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
         images = {point: image for point, image in images.items() if files.get(point) != image.file}
         if not images:
             continue
-        rows = index.encoder.views([[image] for image in images.values()])
+        rows = index.encoder.views([[image] for image in images.values()])  # method -> (n, V, D)
         metadata = {"pack": runtime.info.checksum, "shapes": shapes}
         new_points: list[Point] = []
         for i, (point, image) in enumerate(images.items()):

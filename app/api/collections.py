@@ -55,9 +55,9 @@ def clip(
 
 def images(retriever: Retriever, start: p.Start = 0, count: p.Count = 60) -> answers.Hits:
     """Lists the images of the collection, without duplicates and unreadable files."""
-    distinct = retriever.distinct_images()
-    hits = [retriever.hit(image.image_id) for image in distinct[start : start + count]]
-    return answers.Hits(total=len(distinct), hits=hits)
+    all_images = retriever.distinct_images()
+    hits = [retriever.hit(image.image_id) for image in all_images[start : start + count]]
+    return answers.Hits(total=len(all_images), hits=hits)
 
 
 def info(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> answers.Info:

@@ -88,7 +88,7 @@ def choose_sentences(retriever: Retriever, count: int) -> list[str]:
 
 
 def choose_terms(retriever: Retriever) -> str:
-    """Returns a sum of three frequent objects, or of fixed words; "" if a word is unknown."""
+    """Returns a sum of the three most frequent objects, or of fixed words; "" if one is unknown."""
     objects = Counter(name for image in retriever.collection.images for name in set(image.objects))
     words = [name for name, _ in objects.most_common(3)]
     if len(words) < 3:

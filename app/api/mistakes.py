@@ -177,14 +177,14 @@ def _rank(
 
 
 @torch.inference_mode()
-def file_scores(gallery: Gallery, texts: Views, files: int) -> np.ndarray:
+def file_scores(gallery: Gallery, texts: Views, file_count: int) -> np.ndarray:
     """Returns scores (q, N) of q texts and N files; -1e9 for files outside the gallery."""
-    scores = torch.full((len(texts), files), -1e9)
-    with shared_processors(files):
+    scores = torch.full((len(texts), file_count), -1e9)
+    with shared_processors(file_count):
         for ids in torch.from_numpy(gallery.ids()).split(_IMAGE_BATCH):
             images = gallery.views(ids.numpy())
             batch = gallery.method.score(images, texts.to(images.embeddings.device))  # (n, q)
-            columns = (ids % files).expand(len(texts), -1)  # (q, n)
+            columns = (ids % file_count).expand(len(texts), -1)  # (q, n)
             scores.scatter_reduce_(1, columns, batch.T.float().cpu(), "amax")
     return scores.numpy()
 

@@ -183,11 +183,11 @@ def filter_ids(
         if fact not in facts:
             advice = f"choose one of {', '.join(facts)}" if facts else "they have no metadata"
             raise ValueError(f'images cannot be filtered by "{fact[:80]}"; {advice}')
-        if unknown := [value for value in values if value not in facts[fact]]:
-            known = ", ".join(list(facts[fact])[:_MAX_VALUES])
-            more = ", ..." if len(facts[fact]) > _MAX_VALUES else ""
-            advice = f"choose one of {known}{more}"
-            raise ValueError(f'no image has the {fact} "{unknown[0][:80]}"; {advice}')
+        if unknown_values := [value for value in values if value not in facts[fact]]:
+            choices = ", ".join(list(facts[fact])[:_MAX_VALUES])
+            ellipsis = ", ..." if len(facts[fact]) > _MAX_VALUES else ""
+            advice = f"choose one of {choices}{ellipsis}"
+            raise ValueError(f'no image has the {fact} "{unknown_values[0][:80]}"; {advice}')
         id_sets.append(frozenset().union(*(facts[fact][value] for value in values)))
     return frozenset.intersection(*id_sets) if id_sets else None
 

@@ -147,9 +147,9 @@ def search_weighted(
         chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
     if retriever.index.clips:  # the best frame of each clip, with and without the lens
-        files = retriever.index.file_count
-        plain_scores = best_of_files(Scores(ids, plain_scores, ids), files).values
-        best_frames = best_of_files(Scores(ids, scores, ids), files)
+        file_count = retriever.index.file_count
+        plain_scores = best_of_files(Scores(ids, plain_scores, ids), file_count).values
+        best_frames = best_of_files(Scores(ids, scores, ids), file_count)
         scores, ids = best_frames.values, best_frames.images
     plain_ranks = comparison.rank(plain_scores)
     rows = np.argsort(comparison.rank(scores))[:k]  # the k best

@@ -82,10 +82,10 @@ def best_frames(
         sets = {w: ids for w, ids in sets.items() if all(s.issuperset(ids) for s in stored_ids)}
         if not sets:
             continue
-        frame_scores = torch.zeros(len(sets), max(map(len, sets.values())))  # (B, T frames)
+        frame_scores = torch.zeros(len(sets), max(map(len, sets.values())))  # (B windows, T frames)
         for name, terms in query.items():
             rows = features[name]  # by frame id
-            padded, mask = pad_sets([torch.cat([rows[i] for i in s]) for s in sets.values()])
+            padded, mask = pad_sets([torch.cat([rows[i] for i in ids]) for ids in sets.values()])
             images = runtime.image_parts(padded, name, mask)
             for weight, term in terms:
                 evidence = runtime.methods[name].evidence(images, term).scaled(weight)

@@ -82,7 +82,7 @@ def compare(
     k: int,
     image_id: int | None = None,
 ) -> Comparison:
-    """Answers a query of at least one term in each column and compares the answers.
+    """Answers a query of at least one term by each column's method, and compares the answers.
 
     `keys` are the keys of the columns. `retriever` answers columns whose key names no pack. `peers`
     maps the keys of other open packs to their retrievers over the same collection. `k >= 1` is the

@@ -77,6 +77,6 @@ class Computations(dict[Hashable, Computation]):
         with self._lock:
             self[key] = computation
             finished_keys = [k for k, c in self.items() if c.problem or c.result is not None]
-            for oldest in finished_keys[: max(0, len(self) - _MAX_STORED)]:
-                self.pop(oldest, None)
+            for oldest_key in finished_keys[: max(0, len(self) - _MAX_STORED)]:
+                self.pop(oldest_key, None)
         return computation

@@ -232,8 +232,8 @@ class Retriever:
         """Maps at most `_MAX_UNKNOWN` unknown words of texts to their replacements or to None."""
         words = [word for text in texts for word in self.runtime.reader.read(text).unknown.values()]
         words = [word for word in dict.fromkeys(words) if any(map(str.isalnum, word))]
-        known = self.runtime.reader.words
-        return {word: find_replacement(word, known) for word in words[:_MAX_UNKNOWN]}
+        known_words = self.runtime.reader.words
+        return {word: find_replacement(word, known_words) for word in words[:_MAX_UNKNOWN]}
 
     def relevant_files(self, terms: Sequence[Term]) -> frozenset[int]:
         """Returns the ids of the right files if the query equals a caption, otherwise no ids."""
@@ -270,7 +270,7 @@ class Retriever:
         """Returns the paths of thumbnails by image id, without images that cannot be opened."""
         paths: dict[int, Path] = {}
 
-        def write(image_id: int) -> None:
+        def write(image_id: int) -> None:  # a thumbnail, and its path into `paths`
             with suppress(ValueError, OSError):
                 paths[image_id] = self.thumbnail(image_id)
 
