@@ -113,7 +113,7 @@ def _pixel_variants(
 def _token_variants(
     runtime: Runtime, texts: Sequence[str], tokens: Tokens
 ) -> Iterator[tuple[str, str, Tokens, Tokens | None]]:
-    """Yields step, variant, changed tokens, and tokens to compare with, or None for `tokens`."""
+    """Yields step, variant, its tokens, and the baseline's tokens; None stands for `tokens`."""
     max_length = runtime.info.tokenizer.max_length
     tokenizer = load_tokenizer(runtime.info.folder / runtime.info.tokenizer.file)
     vocabulary = tokenizer.get_vocab()
@@ -131,8 +131,9 @@ def _token_variants(
             max_words = max_length - len(start + end)
             prefix, suffix = ([vocabulary[name] for name in marks] for marks in (start, end))
             yield step, template, [[*prefix, *ids[:max_words], *suffix] for ids in word_ids], None
-    # the first text replaces a text without words, because the encoder needs a token
-    yield step, "TEXT alone", [ids or tokens[0] for ids in word_ids], None
+    # the encoder needs at least one token, so a text of only special tokens keeps them
+    without_special = [words or ids for words, ids in zip(word_ids, tokens, strict=True)]
+    yield step, "TEXT alone", without_special, None
     for name in sorted(vocabulary.keys() & {*PADDINGS}):
         padded = [ids + [vocabulary[name]] * (max_length - len(ids)) for ids in tokens]
         yield step, f"{name} up to {max_length} tokens", padded, None
@@ -160,8 +161,8 @@ def pair_margins(scores: np.ndarray) -> np.ndarray:
     >>> pair_margins(np.array([[5.0, 0, 2], [0, 5, 3], [1, 4, 5]])).round(2).tolist()
     [6.5, 1.92, 3.33]
     """
-    paired, is_other = np.diag(scores), ~np.eye(len(scores), dtype=bool)
-    others = [matrix[is_other].reshape(len(scores), -1) for matrix in (scores, scores.T)]
+    paired, is_wrong_pair = np.diag(scores), ~np.eye(len(scores), dtype=bool)
+    others = [matrix[is_wrong_pair].reshape(len(scores), -1) for matrix in (scores, scores.T)]
     margins = [(paired - side.mean(axis=1)) / np.maximum(side.std(axis=1), 1e-9) for side in others]
     return np.mean(margins, axis=0)
 

@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
         return {*_WORD.findall(self.text.lower())}
 
     def matches(self, kind: str) -> bool:
-        """Returns whether a kind fits the caption; "" fits all, "word:dog" those with "dog"."""
+        """Returns whether the caption has a kind; "" is any, "word:dog" requires the word "dog"."""
         word = kind.lower().removeprefix("word:")
         return word in self.words() if kind.startswith("word:") else kind in ("", self.kind)
 
@@ -76,9 +76,9 @@ def rank_captions(
     step = min(_MAX_CAPTIONS, max(1, BATCH_BYTES // (4 * image_count)))
     for start in range(0, len(captions), step):
         batch = slice(start, start + step)
-        higher = np.ones((len(captions[batch]), image_count), bool)  # above the labelled image
+        masks = np.ones((len(captions[batch]), image_count), bool)  # images above the labelled one
         for spec, table in tables.items():
-            rows = zip(table[:, batch].T, scores(spec, batch), captions[batch], higher, strict=True)
+            rows = zip(table[:, batch].T, scores(spec, batch), captions[batch], masks, strict=True)
             for column, values, caption, above in rows:  # (3,), (N,), a caption, (N,)
                 right, top_image = np.array(caption.right), values.argmax()
                 if np.isnan(values[top_image]):  # argmax prefers NaN
@@ -166,8 +166,8 @@ def sign_test(wins: int, losses: int) -> float:
 def typical_words(group: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
     """Returns at most `MAX_WORDS` words that are more frequent in `group` than in `others`.
 
-    Each has `word` and `ratio`: the share of captions with the word in `group`, divided by that in
-    `others`, after adding half a caption to each count. The log ratio is at least
+    Each has `word` and `ratio`: the share of captions with the word in `group`, divided by the
+    share in `others`, after adding half a caption to each count. The log ratio is at least
     `_MIN_SIGNIFICANCE` standard errors. The most significant word comes first.
     """
     in_group, in_others = (Counter(w for row in r for w in row.words()) for r in (group, others))

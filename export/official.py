@@ -45,8 +45,8 @@ LAYOUTS = {
     **dict.fromkeys(("detector", "imagenet", "imagenet_res50", "imagenet_res152"), "caffe"),
     **dict.fromkeys(("imagenet_resnext", "wsl"), "torchvision"),
 }
-_WORD_PIECES = "text.model.embeddings.word_embeddings.weight"  # of BERT's word pieces
-_POSITIONS = "image.model.embeddings.position_embeddings"  # of a ViT
+_WORD_PIECES = "text.model.embeddings.word_embeddings.weight"  # embeddings of BERT's word pieces
+_POSITIONS = "image.model.embeddings.position_embeddings"  # position embeddings of a ViT
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -160,7 +160,7 @@ def _text_side(
 
 
 def _read_words(checkpoint: Checkpoint, options: argparse.Namespace, size: int) -> dict[str, int]:
-    """Reads the word list of `--vocab`: word -> id, with each id from 0 to `size` - 1."""
+    """Reads the word list of `--vocab` as word -> id; the ids are 0 to `size` - 1."""
     if (path := options.vocab) is None:
         raise ValueError(f"{checkpoint.path} stores no words; name a JSON word list with --vocab")
     if path.is_file() and path.read_bytes()[:1] == b"\x80":
@@ -168,7 +168,7 @@ def _read_words(checkpoint: Checkpoint, options: argparse.Namespace, size: int) 
         raise ValueError(f"{path} is a pickle, which can run code; if you trust it, {advice}")
     words = check(WordList, read_json(path), str(path)).word2idx
     if options.release == "vse_infty" and len(words) == size - 1:
-        words = {**words, "<mask>": size - 1}  # the release appends it
+        words = {**words, "<mask>": size - 1}  # the release's code appends <mask>
     if sorted(words.values()) != list(range(size)):
         fault = f"must list the {size} words of {checkpoint.path}, numbered from 0 without gaps"
         raise ValueError(f"{path} {fault}, not {len(words)} words; name the list of the training")
@@ -194,7 +194,7 @@ def _bert_encoder(
 
 
 def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
-    """Reads a folder's `config.json`; `transformers` replaces missing values with its defaults."""
+    """Reads a folder's `config.json`, if any; `transformers` has defaults for missing values."""
     if folder is None or not (folder / "config.json").is_file():
         return {"model_type": kind}
     return {**read_json(folder / "config.json"), "model_type": kind}
@@ -219,14 +219,14 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes a ViT's position embeddings (1, 1 + n * n, h) to n = `side`, as the release does."""
+    """Resizes a ViT's position embeddings (1, 1 + n * n, d) to n = `side`, as the release does."""
     shape = checkpoint.shape(_POSITIONS)
     count = max(0, shape[1] - 1) if len(shape) == 3 else 0
     old_side = round(count**0.5)
     if old_side in (0, side) or old_side**2 != count:
         return  # loading the weights raises the error for a wrong shape
     summary, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
-    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, h, n, n)
+    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, d, n, n)
     resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
     checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
 

@@ -174,7 +174,7 @@ class Runtime:
             raise ValueError(f"{fault}; choose a pack with an image encoder")
 
     def start_image_encoder(self) -> None:
-        """Starts the image encoder; raises PackError if it cannot, ValueError if there is none."""
+        """Starts the image encoder; raises PackError if it fails, ValueError if there is none."""
         self.require_images()
         self._sessions.start(str(self.info.image_encoder.file), ["pixels"])
 

@@ -159,7 +159,7 @@ def _limit_memory() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Extracts the cause from the message of an error of onnxruntime, at most 160 characters."""
+    """Returns the cause that an error of onnxruntime states, cut to 160 characters."""
     if "Available memory" in str(error):
         return "it needs more memory than allowed"
     line = next(iter(str(error).splitlines()), type(error).__name__)

@@ -48,7 +48,7 @@ def build_space(
     """Builds a Space in the new or empty folder `out`, atomically; returns the folder.
 
     `packs` are names of bundled packs, or folders; the app starts with the first pack. `hardware`
-    is one of `HARDWARE`, and `root` is the repository. `torch_index` is an extra package index,
+    is one of `HARDWARE`; `root` is the folder of the code. `torch_index` is an extra package index,
     such as one with CPU builds of torch. Raises FileExistsError if `out` is not an empty folder,
     FileNotFoundError if a pack is missing, ValueError if a pack is damaged or named twice, or the
     first pack has no gallery.

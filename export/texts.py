@@ -53,9 +53,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise ValueError("it is not a JSON object")
         for section in _COMPONENTS:
             _check_component(section, content.get(section))
-        # Parses the checked content, not the file: of duplicate keys, parsers read different ones.
+        # Parses the checked `content`: of a duplicate key in the file, it could read another value.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
-    except Exception as error:  # tokenizers raises errors of the base class only
+    except Exception as error:  # tokenizers raises plain Exception
         message = f"{path} is not a readable tokenizer: {error}; export the pack again"
         raise PackError(message) from error
     tokenizer.no_padding()
@@ -78,7 +78,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
             with quiet():
                 auto = import_transformers().AutoTokenizer
                 tokenizer = auto.from_pretrained(folder, local_files_only=True).backend_tokenizer
-    except Exception as error:  # tokenizers raises errors of the base class only
+    except Exception as error:  # tokenizers raises plain Exception
         raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
     tokenizer = _rebuild_siglip(tokenizer)
     tokenizer.no_padding()
@@ -109,9 +109,8 @@ def _rebuild_siglip(published: Tokenizer) -> Tokenizer:
     if (end_id := published.token_to_id(end)) is None:
         raise PackError(f"the tokenizer has no {end}, the token at the end of every text")
     tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", special_tokens=[(end, end_id)]
-    )
+    template = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, end_id)])
+    tokenizer.post_processor = template
     return tokenizer
 
 

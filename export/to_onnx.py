@@ -72,8 +72,7 @@ def _add_run(runs_by_name: dict[str, TrainedRun], name: str, run: TrainedRun) ->
         advice = f"give one of them another name: --run {name}_2={run.folder}"
         raise ValueError(f"{run.folder} and {runs_by_name[name].folder} both hold {name}; {advice}")
     if name != run.record.method and name in METHODS:
-        problem = f"is a run of {run.record.method}, not of {name}"
-        raise ValueError(f"{run.folder} {problem}; choose another name")
+        raise ValueError(f"{run.folder} holds {run.record.method}, not {name}; choose another name")
     first = next(iter(runs_by_name.values()), run)
     folders = f"{run.folder} and {first.folder}"
     if run.tokenizer != first.tokenizer:
@@ -143,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns its exit status."""
     parser = pack_parser("export", "Build a pack from run folders.")
     add = parser.add_argument
-    add("--backbone", help="image encoder: run, pack, folder or Hub id; omit it for features")
+    add("--backbone", help="image encoder: run, pack, folder, Hub id; not for precomputed features")
     help_text = "run folder of a method, repeatable; NAME=FOLDER names a second run of a method"
     add("--run", action="append", required=True, help=help_text)
 

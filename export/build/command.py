@@ -36,7 +36,7 @@ def pack_name(text: str) -> str:
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """Builds labels from options, or else `defaults`; raises PackError if one is not valid."""
+    """Builds labels from `options`, else from `defaults`; raises PackError for an invalid label."""
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
 
@@ -46,7 +46,7 @@ def run_command(
     build: Callable[[argparse.Namespace], PackInfo],
     argv: Sequence[str] | None,
 ) -> int:
-    """Runs a command that builds a pack, prints the result, and returns the exit status.
+    """Builds a pack from command-line options, prints the result and returns the exit status.
 
     The folder at `--out` is replaced only with `--force`. Prints an error as one line on stderr.
     """

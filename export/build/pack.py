@@ -124,7 +124,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
             raise ValueError(f"{fault}; make its gallery with python -m polyview region-gallery")
         _copy(gallery.folder, work / FOLDER, gallery_files)
     paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
-    if gallery is not None:  # its images are not in `files`: they share one checksum
+    if gallery is not None:  # not in `paths`, because one checksum covers all images
         _copy(gallery.folder, work / FOLDER, gallery.files)
     info = PackInfo(
         folder=work,
@@ -219,7 +219,7 @@ def _export(
 
 
 def _store_in_half(graph: onnx.GraphProto) -> None:
-    """Replaces each weight that half precision represents exactly by its half and a Cast."""
+    """Stores weights as half precision and a Cast, where this is exact and saves space."""
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:
@@ -282,7 +282,7 @@ def same_ranking(scores: Tensor, reference: Tensor) -> bool:
     slack = TIE_TOLERANCE * max(1.0, float(reference.abs().max()))
     for candidate, expected in ((scores, reference), (scores.T, reference.T)):
         reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))
-        if bool((reordered - reordered.cummin(dim=1).values > slack).any()):  # not descending
+        if bool((reordered - reordered.cummin(dim=1).values > slack).any()):  # out of order
             return False
     return True
 
@@ -292,7 +292,7 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
     rng, encoder = np.random.default_rng(20240), runtime.info.image_encoder
     max_length, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
     shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens
-    # the last probe has enough images for rankings: the start of the gallery, or noise
+    # the last probe is noise or the start of the gallery, with enough images for rankings
     if runtime.info.gallery is None:
         count = MAX_PROBE_IMAGES if side <= 256 else 4  # large images take long
         shapes.append((count, count, min(12, max_length)))

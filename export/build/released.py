@@ -25,7 +25,7 @@ BERT_ID = "google-bert/bert-base-uncased"  # source of the word pieces of VSE-in
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
 _SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".tar", ".bin")
 _BEST = "model_best"  # prefix of the file name of the best epoch's checkpoint, in every release
-_COUNTER = "num_batches_tracked"  # of batch norms, unused in eval mode; some releases lack it
+_COUNTER = "num_batches_tracked"  # a counter of batch norms; eval mode does not use it
 
 
 @dataclass(frozen=True, config=OPEN)
@@ -45,7 +45,7 @@ class Options:
 class Release(NamedTuple):
     """The description of a release in `releases.toml`."""
 
-    names: dict[str, str]  # prefix of its names -> our prefix; "-" for unused weights
+    names: dict[str, str]  # released prefix -> our prefix; "-" for unused weights
     code: str  # address and licence of its code
     not_stored: str  # values that its checkpoints do not store, and the values used instead
     options: Sequence[str] = ()  # command-line options for this release only
@@ -86,7 +86,7 @@ class Checkpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a weight; raises ValueError if the weight is missing."""
         if name not in self.state:
-            raise ValueError(f"{self.path} lacks {name}; check its release, --from")
+            raise ValueError(f"{self.path} lacks {name}; check --from")
         return tuple(self.state[name].shape)
 
     def count(self, start: str) -> int:
@@ -95,8 +95,8 @@ class Checkpoint:
         return len({match[1] for name in self.state if (match := pattern.match(name))})
 
     def load_into(self, module: nn.Module) -> None:
-        """Loads all weights into a module, in eval mode and without gradients."""
-        # the module's own counters of batch norms, because some releases lack them
+        """Loads all weights into a module; puts the module in eval mode, without gradients."""
+        # uses the module's own counters, because some releases lack them
         counters = {k: v for k, v in module.state_dict().items() if k.endswith(_COUNTER)}
         try:
             load_strict(module, counters | self.state, str(self.path))
@@ -107,7 +107,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
-    """Reads a checkpoint with `Release.names`; raises ValueError if it is not of this release."""
+    """Reads a checkpoint; raises ValueError if its weights do not fit `names`, see `Release`."""
     if not path.is_file():
         raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
     content, state = _load(path), dict[str, Tensor]()
@@ -178,7 +178,7 @@ def find_checkpoint(address: str) -> Repo:
     candidates = [file for file in checkpoints if f"{file}/".startswith(prefix and f"{prefix}/")]
     matches = [file for file in candidates if Path(file).name.startswith(_BEST)] or candidates
     if len(matches) != 1:
-        fault = f"{len(matches) or 'no'} checkpoints under {prefix or 'the whole repository'}"
+        fault = f"{len(matches) or 'no'} checkpoints under {prefix or repository}"
         names = ", ".join(matches or checkpoints) or "another repository"
         raise HubError(f"there are {fault}; name one of {names}")
     return repo.select(matches)

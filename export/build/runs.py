@@ -25,7 +25,7 @@ class EncoderSpec:
 
     arch: str  # key of `IMAGE_ENCODERS` or `TEXT_ENCODERS`
     arguments: dict[str, Any]  # arguments of its constructor
-    source: str | None = None  # source of a published one, see `export/encoders/sources.py`
+    source: str | None = None  # source of a published encoder, see `export/encoders/sources.py`
     sha256: str | None = None  # digest of a frozen text encoder, which several methods may share
     max_length: Annotated[int, Field(ge=1)] | None = None  # maximum number of tokens in training
 
@@ -93,8 +93,8 @@ def load_run(
 
     `encoder` is the run's image encoder, and `encoder_spec` the result of `describe_image_source`;
     for precomputed features, pass None and {}. `rounded` rounds a published text encoder to half
-    precision, as in training. Raises FileNotFoundError if weights or tokenizer are missing,
-    ValueError if the folder is not a method's run, or belongs to other encoders or tokenizers.
+    precision, as in training. Raises FileNotFoundError if weights or tokenizer are missing, and
+    ValueError if the folder is not a method's run, or the run had other encoders or tokenizers.
     """
     record, tensors = read_run(folder)
     if not record.backbone_sha256 and encoder_spec:
@@ -111,22 +111,22 @@ def load_run(
         raise ValueError(f"{tokenizer} is not the tokenizer of the run; copy the whole folder")
     weights_path = str(folder / RUN_WEIGHTS)
 
-    def fill(module: nn.Module, prefix: str) -> Any:
+    def load(module: nn.Module, prefix: str) -> Any:
         weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         load_strict(module, weights, weights_path)
         return module.eval()
 
     if record.image_encoder is not None:  # trained together with the method
-        encoder = fill(record.image_encoder.build(IMAGE_ENCODERS, weights_path), "image_encoder.")
+        encoder = load(record.image_encoder.build(IMAGE_ENCODERS, weights_path), "image_encoder.")
     text_info = record.text_encoder
     if text_info.sha256 is None or text_info.source is None:  # its weights are in the run
-        text_encoder = fill(text_info.build(TEXT_ENCODERS, weights_path), "text_encoder.")
+        text_encoder = load(text_info.build(TEXT_ENCODERS, weights_path), "text_encoder.")
     else:
         text_encoder, _, text_spec = load_text_source(text_info.source, rounded=rounded)
         if text_spec["sha256"] != text_info.sha256:
             message = f"the text encoder {text_info.source} has changed since {folder} was trained"
             raise ValueError(f"{message}; restore the original encoder, or train again")
     method = models.build(record.method, record.image_dim, record.text_dim, record.arguments)
-    modules = encoder, text_encoder, fill(method, "method.")
+    modules = encoder, text_encoder, load(method, "method.")
     parts = MethodParts(*modules, record.arguments, record.config, text_info.sha256, record.method)
     return TrainedRun(folder, record, tokenizer.read_text("utf-8"), parts)

@@ -39,8 +39,7 @@ from polyview.models.files import sha256_of
 from polyview.models.preprocess import Preprocess
 
 RUN_WEIGHTS = "best.safetensors"
-PROJECTED = "projected"
-FRAME = "frame"
+PROJECTED, FRAME = "projected", "frame"  # suffixes of a source
 LOGS = "training/backbone"  # folder in a pack with recipe and log of its image encoder
 CLIP_LOGS = "training/clip"  # folder in a pack with recipe and log of a CLIP trained by Polyview
 PARTS = (1, 3)  # rows and columns of parts of an image; "#frame" concatenates their mean features
@@ -166,7 +165,7 @@ def _describe_image(source: _Source) -> dict[str, Any]:
 
 
 def _digest(values: list[Any]) -> Any:
-    """Returns a SHA-256 of JSON values, which callers may extend."""
+    """Returns the `hashlib` object of a SHA-256 of JSON values; callers may update it."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode())
 
 
@@ -191,8 +190,8 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
 
 
 def _trained_network(source: _Source) -> tuple[str, dict[str, Any]] | None:
-    """Reads `arch` and `arguments` of a pack's image encoder from its recipe; None without one."""
-    errors = OSError, ValueError, KeyError, TypeError  # no recipe, or not of this kind
+    """Reads `arch` and `arguments` of a pack's image encoder from its recipe, or returns None."""
+    errors = OSError, ValueError, KeyError, TypeError  # no recipe, or a recipe of another kind
     with suppress(*errors):
         settings = tomllib.loads((source.folder / LOGS / "config.toml").read_text("utf-8"))
         return "scene_net", {name: list(settings[name]) for name in ("widths", "blocks")}
@@ -305,20 +304,19 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
                 output_loading_info=True,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        reason = _first_line(error)
-        raise ValueError(f"the weights of {source.name} do not load: {reason}") from error
+        raise ValueError(f"{source.name}: its weights do not load: {_first_line(error)}") from error
 
-    def encoder_name(name: str) -> str:
-        prefix, _, inner_name = name.partition(".")
+    def encoder_name(published_name: str) -> str:
+        prefix, _, inner_name = published_name.partition(".")
         if prefix in ("visual_projection", "text_projection"):
             return f"projection.{inner_name}"
-        return f"model.{inner_name if prefix in ('vision_model', 'text_model') else name}"
+        return f"model.{inner_name if prefix in ('vision_model', 'text_model') else published_name}"
 
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
         absent = f"{len(missing)} of the weights of {type(model).__name__}, first {missing[0]}"
-        raise ValueError(f"{source.name} lacks {absent}; its config.json is of another model")
+        raise ValueError(f"{source.name} lacks {absent}; check its config.json")
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}
 

@@ -92,7 +92,7 @@ def _to_hub_error(error: BaseException, address: str) -> HubError:
             return UnreachableError(f"the server at {hub} is not a Hugging Face Hub; {advice}")
         case OSError(errno=errno.ENOSPC):
             return HubError(f"{address}: the disk is full; make room and try again")
-    first_line, *_ = str(error).split("\n")
+    first_line = str(error).partition("\n")[0]
     return HubError(f"{address}: {first_line}")
 
 
@@ -114,7 +114,7 @@ def find_folder(name: str) -> Path | None:
     Folders take precedence. If a folder `owner` exists, `owner/name` without a revision must be a
     folder, too. Raises FileNotFoundError if `name` is neither a folder nor a Hub id.
     """
-    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # accepts an unknown ~user
+    folder = Path(os.path.expanduser(name))  # noqa: PTH111  # Path.expanduser rejects unknown users
     if folder.is_dir():
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
@@ -181,8 +181,8 @@ def inspect_repo(address: str, token: Token = None) -> Repo:
     if not re.fullmatch(r"[0-9a-f]{40}", str(info.sha)):
         raise HubError(f"{address}: {constants.ENDPOINT} names no commit; check HF_ENDPOINT")
     files = {file.rfilename: file.size for file in info.siblings or []}
-    if outside := [name for name in files if not _stays_inside(name)]:
-        raise HubError(f"{address} lists {outside[0][:200]!r}, which is not a path inside it")
+    if bad_names := [name for name in files if not _stays_inside(name)]:
+        raise HubError(f"{address} lists {bad_names[0][:200]!r}, which is not a path inside it")
     card = info.card_data
     licence = card and (card.get("license_name") or card.get("license"))
     if isinstance(licence, list):

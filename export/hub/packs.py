@@ -44,7 +44,7 @@ def push(pack: Path, address: str, private: bool = False, token: str | None = No
         advice = "ask their authors, and export it again with --licence"
         raise PackError(f"{pack} does not state the licence of its weights; {advice}")
     files = [CommitOperationAdd(name, info.folder / name) for name in list_files(info)]
-    if not (info.folder / CARD).is_file():  # its tag marks the repository
+    if not (info.folder / CARD).is_file():  # the card's tag marks the repository as a pack
         files.append(CommitOperationAdd(CARD, render_card(info).encode()))
     api, message = HfApi(token=token), f"Pack {info.name}"
     with client.convert_errors(address):
@@ -65,10 +65,10 @@ def pull(
     """Downloads a pack into the Hub's cache; without a connection, finds the pack in the cache.
 
     The cached branch or tag is updated only when the pack is complete and correct: a failed pull
-    keeps the previous version, and an invalid pack is deleted. If `commit` is not None, the address
-    must resolve to it. For visitors, `MAX_BYTES`, `MAX_FILES` and `MIN_FREE_BYTES` apply. Returns
-    the folder of the commit, with verified sizes and checksums. Raises UnreachableError if the Hub
-    cannot be reached and the cache lacks the pack, HubError if the Hub refuses, the address
+    keeps the previous version, and an invalid pack is deleted. If `commit` is given, the Hub must
+    resolve the address to it. For visitors, `MAX_BYTES`, `MAX_FILES` and `MIN_FREE_BYTES` apply.
+    Returns the folder of the commit, with verified sizes and checksums. Raises UnreachableError if
+    the Hub cannot be reached and the cache lacks the pack, HubError if the Hub refuses, the address
     resolves to another commit, or the pack is invalid or exceeds a visitor's limits.
     """
     try:
@@ -88,10 +88,10 @@ def pull(
             scan_cache_dir(repo.folder.parents[2]).delete_revisions(repo.commit).execute()
         message = f"the pack {address} cannot be used: {error}; its download was deleted"
         raise HubError(message) from error
-    branch = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
-    if branch != repo.commit:
+    revision = client.parse_hub_id(address)[1] or constants.DEFAULT_REVISION
+    if revision != repo.commit:
         with suppress(OSError):
-            atomic_write(repo.folder.parents[1] / "refs" / branch, repo.commit)
+            atomic_write(repo.folder.parents[1] / "refs" / revision, repo.commit)
     return repo.folder
 
 
@@ -110,7 +110,7 @@ def _select_pack(repo: Repo, token: Token) -> Repo:
     names = [name for name in list_files(info, check_gallery=False) if name != CARD]
     for name in names:
         if name not in repo.files:
-            raise PackError(f"it lacks {name}")
+            raise PackError(f"its repository lacks {name}")
         size, entry = repo.files[name], info.files.get(name)
         if entry is not None and size not in (None, entry.bytes):
             raise PackError(f"{name} has {size} bytes on the Hub, but pack.json says {entry.bytes}")
@@ -135,10 +135,12 @@ def _check_limits(repo: Repo) -> None:
 def find_cached(address: str, error: UnreachableError | None = None) -> Path:
     """Finds a complete pack in the cache; `error` explains why the Hub cannot be reached.
 
-    Raises PackError for a damaged pack, HubError for a missing one, UnreachableError with `error`.
+    Raises HubError if the pack is missing or damaged; with `error`, UnreachableError if missing.
     """
     try:
         folder = load_info(client.fetch_matching(address, (), local_files_only=True)).folder
+    except PackError as damage:
+        raise HubError(f"{address} in the local cache cannot be used: {damage}") from damage
     except (FileNotFoundError, HubError) as cache_error:
         fault = f"{address} is not completely in the local cache"
         if error is not None:
@@ -164,10 +166,8 @@ def list_packs(token: Token = None) -> list[str]:
     """
     lines = []
     with client.convert_errors("the list of packs"):
-        models = HfApi(token=token).list_models(
-            filter=TAG, limit=_MAX_LISTED, expand=["sha", "tags"]
-        )
-        for model in models:
+        api = HfApi(token=token)
+        for model in api.list_models(filter=TAG, limit=_MAX_LISTED, expand=["sha", "tags"]):
             tags = [tag.partition("license:")[2] for tag in model.tags or []]
             licence = ", ".join(filter(None, tags)) or "licence unknown"
             lines.append(f"{model.id}@{model.sha}  {licence}")

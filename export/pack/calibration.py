@@ -1,9 +1,9 @@
 """Calibrates scores to probabilities, and compares images with a pack's own images.
 
 Scores of different methods, queries and galleries are not comparable. Two logistic regressions
-compare the best scores with those of the whole gallery; they are fitted on queries with and without
-a matching image (`training/evaluation/calibration.py`). The first returns the log odds that any
-image matches; the second, which uses these log odds, the probability that a hit matches.
+compare the best scores with the scores of the whole gallery. Both are fitted on queries with and
+without a matching image (`training/evaluation/calibration.py`). The first returns the log odds that
+any image matches. The second uses these log odds, and returns the probability that a hit matches.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Background(NamedTuple):
     unknown_share: np.ndarray  # see `unknown_share`
 
     def _log_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the logarithms (B,) of the numbers of words and of images."""
         return np.log(self.word_count), np.log(np.minimum(self.image_count, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
@@ -62,8 +63,8 @@ class Background(NamedTuple):
 
     def sizes(self) -> np.ndarray:
         """Returns features (B, 3) of the queries, for the weights `Calibration.refusal`."""
-        words, size = self._log_counts()
-        return np.stack([words, size, words * size], axis=-1)
+        log_words, log_images = self._log_counts()
+        return np.stack([log_words, log_images, log_words * log_images], axis=-1)
 
     def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Returns features (B, n, 4) of hits from their scores (B, n) and `Calibration.logits`."""
@@ -184,13 +185,13 @@ class Domain:
     limit: Annotated[float, Field(gt=0)]  # distance that 95 % of the pack's images do not exceed
 
     def distances(self, features: np.ndarray) -> np.ndarray:
-        """Returns distances (B,) of images with features (B, N, d); about 1 for its own images."""
+        """Returns the distances (B,) of features (B, N, d); about 1 for the pack's images."""
         standardised = (_statistics(features) - np.array(self.mean)) / np.array(self.deviation)
         return np.sqrt((standardised**2).mean(axis=1))
 
     @classmethod
     def fit(cls, features: np.ndarray) -> Domain:
-        """Fits to the features (B, N, d) of half of the images; the other half sets the limit."""
+        """Fits to every second image of features (B, N, d); the other images set the limit."""
         statistics = _statistics(features[::2])
         mean = statistics.mean(axis=0).round(4)
         deviation = np.maximum(statistics.std(axis=0), _MIN_DEVIATION).round(4)

@@ -122,12 +122,11 @@ def load_gallery(path: Path, check_files: bool = True) -> GalleryInfo:
         for caption in image.captions:
             location = f"{INDEX}: images[{row}].captions[{len(captions)}]"
             mentions, relevant = sorted({*caption.mentions}), sorted({*caption.relevant} or {row})
-            for key, indices, count in (
-                ("mentions", mentions, len(image.objects)),
-                ("relevant", relevant, len(index.images)),
-            ):
-                if indices and (last := indices[-1]) >= count:
-                    raise PackError(f"{location}.{key} must be 0 to {count - 1}, not {last}")
+            counts = {"mentions": len(image.objects), "relevant": len(index.images)}
+            for key, indices in (("mentions", mentions), ("relevant", relevant)):
+                if indices and (last := indices[-1]) >= (count := counts[key]):
+                    valid = f"0 to {count - 1}" if count else "empty for an image without objects"
+                    raise PackError(f"{location}.{key} must be {valid}, not {last}")
             if row not in relevant:
                 raise PackError(f"{location}.relevant must contain the caption's own image, {row}")
             captions.append(replace(caption, mentions=tuple(mentions), relevant=tuple(relevant)))
@@ -186,7 +185,7 @@ class Regions:
     def max_map(self, row: int, values: Tensor) -> Tensor:
         """Returns a map (..., rows, columns) of an image's values (..., n), such as cosines.
 
-        Each cell has the highest value of the regions that overlap it, 0 outside all regions.
+        Each cell has the highest value of the regions that overlap it, or 0 outside all regions.
         """
         is_covered = self._cell_shares(row).to(values.device) > 0  # (n, cells)
         highest = values[..., None].where(is_covered, -torch.inf).amax(dim=-2)  # (..., cells)
@@ -219,8 +218,6 @@ def regions_of(info: PackInfo) -> Regions | None:
     regions = Regions(info.folder / FOLDER / REGIONS)
     actual, expected = regions.shape[::2], (info.gallery.images, info.image_encoder.dim)
     if actual != expected:
-        raise PackError(
-            f"the regions of {info.folder} are of {actual[0]} images and width {actual[1]}, but "
-            f"the pack has {expected[0]} images and width {expected[1]}; export it again"
-        )
+        fault = f"the regions of {info.folder} have {actual[0]} images and width {actual[1]}"
+        raise PackError(f"{fault}, not {expected[0]} and {expected[1]}; export the pack again")
     return regions

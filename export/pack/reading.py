@@ -108,7 +108,7 @@ def describe_file(path: Path) -> FileInfo:
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """Returns pack.json's entry for a gallery; `images` is the images' SHA-256 and bytes."""
+    """Returns pack.json's entry; computes SHA-256 and bytes of the images if `images` is None."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:

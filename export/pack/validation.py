@@ -51,10 +51,7 @@ Name = Annotated[str, _like("[a-z0-9_]{1,64}", "a name of 1 to 64 characters of 
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
 # A relative path that stays inside its folder on every system.
 _PART = "[A-Za-z0-9_-][A-Za-z0-9._-]*"
-_PLAIN_PATH = (
-    "a plain relative path of letters, digits, '.', '_', '-' and '/', without '..', a leading '/' "
-    "or hidden parts"
-)
+_PLAIN_PATH = "a plain relative path of letters, digits and '._-/', without '..' or hidden parts"
 PlainPath = Annotated[str, _like(rf"(?=.{{1,255}}\Z){_PART}(/{_PART})*", _PLAIN_PATH)]
 
 
@@ -127,7 +124,7 @@ def _known_keys(kind: Any, keys: list[int | str]) -> list[str]:
     """Returns the valid keys of the object at the path `keys` in a value of the type `kind`."""
     schema = _adapter(kind).json_schema()
     node: Any = schema
-    for key in [*keys, None]:
+    for key in [*keys, None]:  # None stands for the object itself
         node = next((n for n in node.get("anyOf", ()) if n.get("type") != "null"), node)
         if "$ref" in node:
             node = schema["$defs"][node["$ref"].rpartition("/")[2]]

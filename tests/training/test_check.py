@@ -11,6 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 from polyview.app.settings import BUNDLED
+from polyview.export.check import _token_variants
+from polyview.export.runtime import Runtime
 from polyview.training import check
 from tests.export.conftest import edited, relist
 
@@ -103,6 +105,15 @@ def test_a_wrong_step_is_named(name: str, pairs: Path, tmp_path: Path, capsys: P
     damage(pack)
     assert check.main([str(pack), "--data", str(pairs), "--pairs", str(images)]) == 1
     assert f"fix the {step} first: " in capsys.readouterr().out
+
+
+def test_a_text_of_only_special_tokens_keeps_them() -> None:
+    runtime = Runtime.load(PACK, "cpu")
+    start, *words, end = runtime.reader.read("a dog").ids
+    variants = _token_variants(runtime, ["a dog", "<end>"], [[start, *words, end], [start, end]])
+    assert [words, [start, end]] in [
+        ids for _, variant, ids, _ in variants if variant == "TEXT alone"
+    ]
 
 
 @pytest.mark.parametrize("pack", ["clip_tiny", pytest.param("scenes", marks=pytest.mark.slow)])

@@ -32,7 +32,7 @@ def test_two_models_of_mvam(runs: Path, tmp_path: Path, capsys: pytest.CaptureFi
     again = Path(shutil.copytree(runs / "mvam", tmp_path / "again"))
     arguments = ["--run", f"{runs / 'mvam'}", "--run"]
     another = f"both hold mvam; give one of them another name: --run mvam_2={again}"
-    wrong = "is a run of mvam, not of avse; choose another name"
+    wrong = "holds mvam, not avse; choose another name"
     for run, sentence in ((f"{again}", another), (f"avse={again}", wrong)):
         assert to_onnx.main(command(runs, tmp_path / "out", *arguments, run)) == 1
         assert sentence in capsys.readouterr().err

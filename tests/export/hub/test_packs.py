@@ -191,6 +191,10 @@ def test_offline_pull(stocked: HubState, pack: Path, monkeypatch: pytest.MonkeyP
         pull("owner/other")
     with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
         push(pack, ID, token=WRITER)
+    (online / WORDS).unlink()
+    (online / WORDS).write_text("{}")
+    with pytest.raises(HubError, match=r"owner/tiny .* cannot be used: .* has 2 bytes"):
+        pull(ID)
 
 
 def test_what_is_refused_before_a_request(server: HubState) -> None:

@@ -47,6 +47,7 @@ REFUSED_GALLERIES: list[tuple[Change, str]] = [
     (lambda g: g["images"][0].update(file="../../x.webp"), "plain relative path"),
     (lambda g: g["images"][0].update(file="images/none.webp"), "lacks images/none.webp"),
     (lambda g: g["images"][0]["captions"][0].update(mentions=[1]), "mentions must be 0 to 0"),
+    (lambda g: g["images"][1]["captions"][0].update(mentions=[0]), "must be empty for an image"),
     (lambda g: g["images"][0]["captions"][0].update(relevant=[6]), "relevant must be 0 to 5"),
     (lambda g: g["images"][0]["captions"][0].update(relevant=[1]), "own image, 0"),
     (lambda g: g["images"][0]["objects"][0].update(box=[0.5, 0, 0.1, 1]), "relative xyxy"),

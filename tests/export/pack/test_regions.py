@@ -71,7 +71,7 @@ def test_another_gallery(tmp_path: Path, tmp_path_factory: pytest.TempPathFactor
     info = load_info(pack)
     assert regions_of(info) is not None
     write_regions(pack / "gallery", FEATURES, None)
-    with pytest.raises(PackError, match="3 images and width 6, but the pack has 20"):
+    with pytest.raises(PackError, match="3 images and width 6, not 20"):
         regions_of(info)
     with_encoder = info.to_json()
     with_encoder["image_encoder"]["file"] = with_encoder["tokenizer"]["file"]
