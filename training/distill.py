@@ -238,7 +238,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.bias.copy_(solution[-1])
 
     def _map_error(self, cells: Tensor, targets: Tensor) -> Tensor:
-        """Returns the weighted squared error of predicted maps; zeros have the error 1."""
+        """Returns the weighted squared error of the predicted maps; predicting zeros gives 1."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
     def _cells(self, pixels: Tensor) -> Tensor:

@@ -54,10 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measures the pack or the runs named on the command line, and prints the results."""
     options = _build_parser().parse_args(argv)
     with exit_on_error():
-        words = shlex.join(sys.argv[1:] if argv is None else argv)
+        arguments = shlex.join(sys.argv[1:] if argv is None else argv)
         results = _measure_runs(options) if options.run else _measure_pack(options)
         if options.json:
-            record = {"command": f"python -m polyview evaluate {words}", "split": options.split}
+            record = {"command": f"python -m polyview evaluate {arguments}", "split": options.split}
             record |= {"seed": metrics.SEED, "hardware": hardware()}
             atomic_write(options.json, json.dumps(record | results, indent=2) + "\n")
 

@@ -61,7 +61,7 @@ class Labeller(nn.Module):
         nn.init.constant_(self.object_logits.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits of C objects per cell (B, N, C), per image (B, C); surroundings (B, S)."""
+        """Returns logits: objects per cell (B, N, C) and per image (B, C), surroundings (B, S)."""
         cells = self.trunk(pixels)  # (B, 3, H, W) -> (B, N, d)
         per_cell = self.object_logits(cells)  # (B, N, C)
         return per_cell, per_cell.amax(dim=1), self.surroundings(cells.mean(dim=1))
@@ -89,8 +89,8 @@ def cell_labels(data: SceneData, index: np.ndarray, grid: int) -> np.ndarray:
 
 
 def object_r_precision(logits: np.ndarray, truth: np.ndarray) -> float:
-    """Returns the mean R-precision in percent; R is the number of true classes of an image."""
-    order = np.argsort(-logits, axis=1, kind="stable")  # (N_img, C)
+    """Returns the mean R-precision of logits (N_img, C) in percent; an image has R true classes."""
+    order = np.argsort(-logits, axis=1, kind="stable")
     hits = np.take_along_axis(truth, order, axis=1)
     counts = truth.sum(axis=1).astype(int)
     return 100.0 * float(np.mean([h[:r].mean() for h, r in zip(hits, counts, strict=True) if r]))

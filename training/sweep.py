@@ -185,8 +185,8 @@ class Record:
         self.path = folder / f"{name}.csv"
         self.lines = read_rows(self.path) if self.path.is_file() else []
         self.hits: dict[str, np.ndarray] = {}
-        if (hits := self.path.with_suffix(".hits.npz")).is_file():
-            with np.load(hits, allow_pickle=False) as file:
+        if (hits_path := self.path.with_suffix(".hits.npz")).is_file():
+            with np.load(hits_path, allow_pickle=False) as file:
                 self.hits = dict(file)
 
     def find(self, job: Job) -> dict[str, str] | None:
@@ -226,9 +226,8 @@ def sweep_names() -> list[str]:
 def trial_jobs(sweep: Sweep, changes: Sequence[str]) -> list[Job]:
     """Returns the trials of every row that has more than one grid point."""
     jobs = []
-    for row in sweep.rows:
-        points = sweep.points(row)
-        for point in points if len(points) > 1 else ():
+    for row in [row for row in sweep.rows if len(sweep.points(row)) > 1]:
+        for point in sweep.points(row):
             config = sweep.config(row, [*sweep.trial, *point], changes)
             jobs.append(Job(row.label, "trial", " ".join(point), config, "val"))
     return jobs
@@ -265,9 +264,9 @@ def train(job: Job, out: Path) -> tuple[Job, dict[str, Any], np.ndarray]:
     if (temperature := method.contrastive_temperature()) is not None:
         metrics["temperature"] = temperature.item()
     seconds = sum(float(line["seconds"]) for line in read_rows(folder / LOG))
-    keys, size = (*KEYS, *STATISTICS), sum(weights.numel() for weights in method.parameters())
+    keys, count = (*KEYS, *STATISTICS), sum(weights.numel() for weights in method.parameters())
     values = {key: round(metrics[key], 4) if key in metrics else "" for key in keys}
-    values |= {"parameters": size, "minutes": round(seconds / 60, 1), "hardware": hardware()}
+    values |= {"parameters": count, "minutes": round(seconds / 60, 1), "hardware": hardware()}
     return job, values, image_hits(scores, split.image_of, split.alike)
 
 

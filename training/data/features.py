@@ -57,7 +57,7 @@ class Extraction:
 
     @property
     def torch_device(self) -> torch.device:
-        """The device of encoders; raises ValueError if it is not available."""
+        """The device that encoders run on; raises ValueError if it is not available."""
         has_cuda = torch.cuda.is_available()
         if self.device == "cuda" and not has_cuda:
             raise ValueError('device "cuda" needs a CUDA GPU; choose cpu or auto')
@@ -71,8 +71,8 @@ def read_features(
 
     `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
     are not cached. `copies` is the number of versions of each photograph: the photograph and random
-    crops. The features (N_img, n, d), n per image, are float16 and memory-mapped. Raises ValueError
-    if images are damaged, or a feature file has another number of images.
+    crops. The features (N_img, N, d) are float16 and memory-mapped. Raises ValueError if images are
+    damaged, or a feature file has another number of images.
     """
     if len(split.features):
         return split
@@ -86,7 +86,7 @@ def read_features(
             images = crops(split.images, copy) if copy else split.images
             encoder, preprocess, _ = load_image_source(backbone, extraction.torch_device)
             extract(encoder, preprocess, images, path, extraction.torch_device)
-        array = np.load(path, mmap_mode="r")  # (images, n, d)
+        array = np.load(path, mmap_mode="r")  # (images, N, d)
         if len(array) != len(split.images) and isinstance(split.images, ImageFiles):
             counts = f"{len(array):,} images instead of {len(split.images):,}"
             raise ValueError(f"{path} has features of {counts}; delete it to compute them again")
@@ -97,7 +97,7 @@ def read_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of the features of whole images (`copy` is 0) or of crops number `copy`.
+    """Returns the path of a split's features; `copy` 0 is of whole images, others are of crops.
 
     The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
     photographs, of the names of the files.
@@ -176,9 +176,9 @@ def extract(
     path: Path,
     device: torch.device,
 ) -> None:
-    """Atomically writes the features (N, n, d) float16 of N images, n per image, to a file.
+    """Atomically writes the features (N_img, N, d) float16 of images to a file.
 
-    `encoder` is in eval mode on `device`. It maps pixels (B, 3, S, S) to features (B, n, d). If
+    `encoder` is in eval mode on `device`. It maps pixels (B, 3, S, S) to features (B, N, d). If
     several processes need the same file, one writes it and the others wait. Raises ValueError if
     features are not finite or images are damaged; the message names damaged images. Raises
     DiskFullError if the disk has no space left.
@@ -192,7 +192,7 @@ def extract(
                 encode = _to_graph(encoder, preprocess.size)
             with replacing(path) as draft, draft.open("wb") as file:
                 for pixels in _decode(images, preprocess, f"features, {path.name}"):
-                    features = encode(pixels.to(device)).half().cpu().numpy()  # (B, n, d)
+                    features = encode(pixels.to(device)).half().cpu().numpy()  # (B, N, d)
                     if not np.isfinite(features).all():
                         raise ValueError(
                             "the image encoder gives features that are not finite in half "

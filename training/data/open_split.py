@@ -212,8 +212,8 @@ def summary(data: Path) -> Iterator[str]:
     yield f"{data}: {kind}"
     for name, split in splits.items():
         max_words = max(len(caption.split()) for caption in split.captions)
-        images, captions = split.image_count, len(split.captions)
-        counts = f"{images:7,} images {captions:8,} captions, {captions / images:.1f} each"
+        images, ratio = f"{split.image_count:7,} images", len(split.captions) / split.image_count
+        counts = f"{images} {len(split.captions):8,} captions, {ratio:.1f} each"
         yield f"  {name:5} {counts}, of at most {max_words} words"
     if "val" not in splits:
         yield 'training needs a split "val"; add it, or remove the column "split"'
@@ -222,9 +222,9 @@ def summary(data: Path) -> Iterator[str]:
     yield "words: {:,} in the training captions, {:,} of them twice or more".format(*sizes)
     files = [s.images for s in splits.values() if isinstance(s.images, ImageFiles)]
     if paths := [path for images in files for path in images.paths]:
-        damaged = [paths[row].name for row in find_damaged(ImageFiles(paths))]
-        yield f"files: {len(paths):,}, of which {len(damaged):,} cannot be read"
-        if damaged:
-            omitted = f" and {len(damaged) - _MAX_NAMED} more" if len(damaged) > _MAX_NAMED else ""
+        names = [paths[row].name for row in find_damaged(ImageFiles(paths))]
+        yield f"files: {len(paths):,}, of which {len(names):,} cannot be read"
+        if names:
+            omitted = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
             advice = "replace them, or leave them out with --skip-damaged when you train"
-            yield f"damaged: {', '.join(damaged[:_MAX_NAMED])}{omitted}; {advice}"
+            yield f"damaged: {', '.join(names[:_MAX_NAMED])}{omitted}; {advice}"

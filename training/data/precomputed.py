@@ -56,7 +56,7 @@ def open_regions(folder: Path, name: str) -> Split:
     if prefix is None:
         files = " or ".join(f"{p}_ims.npy" for p in prefixes)
         raise FileNotFoundError(f'{folder} has no features of the split "{name}": no {files}')
-    rows = load_array(folder / f"{prefix}_ims.npy", 3, "images, regions, numbers")  # (rows, n, d)
+    rows = load_array(folder / f"{prefix}_ims.npy", 3, "images, regions, numbers")  # (rows, N, d)
     captions, path = _read_captions(folder / f"{prefix}_caps.txt"), folder / f"{prefix}_boxes.npy"
     boxes = _read_boxes(path, (*rows.shape[:2], 4)) if path.is_file() else None
     sample = rows[: 4 * REPEATS]  # shows whether the file repeats rows
@@ -132,7 +132,7 @@ def write_gallery(
 
 
 def _draw_boxes(row: int, boxes: np.ndarray | None) -> Image.Image:
-    """Draws a placeholder for a photograph: its number and its region boxes (n, 4)."""
+    """Draws a placeholder for a photograph: its number and its region boxes (N, 4)."""
     image = Image.new("RGB", _DRAWING_SIZE, _PAPER_COLOR)
     pen = ImageDraw.Draw(image)
     for i, box in enumerate([] if boxes is None else boxes):

@@ -43,12 +43,12 @@ class Split:
         images: N_img images, decoded on access; empty if there are only features. For clips, all
             frames, clip by clip.
         frames: number of `images` in each of the N_img items; more than 1 for clips with images.
-        features: (N_img, n, d) float, often float16 and memory-mapped: an array, `Copies` (several
+        features: (N_img, N, d) float, often float16 and memory-mapped: an array, `Copies` (several
             versions of each image), `Pixels` (for an image encoder that is also trained) or `Clips`
             (a feature for each frame). Empty until `training/data/features.py` computes them.
-        summary_token: whether the first of an image's n features is a summary ([CLS]).
+        summary_token: whether the first of an image's N features is a summary ([CLS]).
         lengths: (N_img,) int64, the number of each image's features if they are padded, else None.
-        boxes: (N_img, n, 4) boxes of the features in relative xyxy, if they differ between images.
+        boxes: (N_img, N, 4) boxes of the features in relative xyxy, if they differ between images.
         folder: the data folder joined with the name of the split, such as `data/scenes/train`.
         relevant: returns the rows of all images that satisfy each caption; None if only the
             caption's own image is known.
@@ -173,7 +173,7 @@ def flatten_captions(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.n
 
 
 class Copies:
-    """Features (N_img, n, d) of several versions of images; indexing reads the first version."""
+    """Features (N_img, N, d) of several versions of images; indexing reads the first version."""
 
     def __init__(self, versions: Sequence[np.ndarray]) -> None:
         self.versions, self.shape = versions, versions[0].shape
@@ -185,18 +185,18 @@ class Copies:
         return self.versions[0][rows]
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Returns the features (B, n, d) of a random version of each image in `rows` (B,)."""
+        """Returns the features (B, N, d) of a random version of each image in `rows` (B,)."""
         indices = random.integers(len(self.versions), size=len(rows))
         return np.stack([self.versions[i][row] for i, row in zip(indices, rows, strict=True)])
 
 
 class Clips:
-    """Features of the frames of N clips (N, n, d), padded with zeros to the longest clip.
+    """Features (N_img, N, d) of the frames of clips, padded with zeros to N, the longest clip.
 
     `paths` are .npy files of floats (T, d), a row for each of a clip's T frames in time order.
 
     Attributes:
-        lengths: (N,) int64, the number of frames read from each clip.
+        lengths: (N_img,) int64, the number of frames read from each clip.
 
     Raises ValueError if a file is not an array of floats (T, d), or d differs between the files.
     """
@@ -213,7 +213,7 @@ class Clips:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(N, n, d); n is the maximum of `lengths`."""
+        """(N_img, N, d); N is the maximum of `lengths`."""
         return len(self._paths), int(self.lengths.max()), self._width
 
     def limit_frames(self, frames: int) -> Clips:
@@ -234,7 +234,7 @@ class Clips:
         return self._read(frames_by_row)
 
     def sample(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Returns features (B, n, d) of the clips in `rows` (B,).
+        """Returns features (B, N, d) of the clips in `rows` (B,).
 
         Draws a random start and stride for clips that `limit_frames` shortens. PVSE, section 3.5:
         "for videos longer than 8 frames we select random subsequences".
@@ -249,7 +249,7 @@ class Clips:
         return self._read(frames_by_row)
 
     def _read(self, frames_by_row: list[tuple[int, np.ndarray]]) -> np.ndarray:
-        """Reads features (B, n, d), padded; `frames_by_row` has the row and frames of each clip."""
+        """Reads features (B, N, d), padded; `frames_by_row` has the row and frames of each clip."""
         arrays = [_load_features(self._paths[row])[frames] for row, frames in frames_by_row]
         dtype = np.result_type(*arrays) if arrays else np.float32
         out = np.zeros((len(arrays), *self.shape[1:]), dtype)
@@ -274,7 +274,7 @@ def load_array(path: Path, axes: int, layout: str) -> np.ndarray:
 
 
 class Pixels:
-    """Pixels (N, 3, S, S) float32 of N images, decoded on access."""
+    """Pixels (N_img, 3, S, S) float32 of images with sides S, decoded on access."""
 
     def __init__(self, images: Sequence[Image.Image], preprocess: Preprocess) -> None:
         self.images, self.preprocess = images, preprocess
@@ -297,13 +297,14 @@ def with_exchanged_halves(split: Split) -> Split:
     Not in the papers. A clip has one action in each half (`training/scenes/motion.py`), so the copy
     shows the actions of the clip's twin in front of the clip's own background. The copy has the
     "free" captions of the clip and the "order" captions of the twin. It has no "motion" captions,
-    because the movement may be cut in two. The features (N_img, n, d) of a clip are in time order;
-    twins are in rows 2 k and 2 k + 1. Raises ValueError for other clips.
+    because the movement may be cut in two. The features (N_img, N, d) of a clip are in time order.
+    Twins are in rows 2 k and 2 k + 1. Raises ValueError for clips without twins.
     """
     alike = split.require_twins()
     assert isinstance(split.features, np.ndarray)
     kinds, count = np.array(split.kinds), split.image_count
     free, order = (np.flatnonzero(kinds == kind) for kind in ("free", "order"))
+    # x ^ 1 is the row of the twin of clip x, and x + count is the row of the copy of clip x
     owners = np.concatenate([split.image_of[free], split.image_of[order] ^ 1]) + count
     sorting = np.argsort(owners, kind="stable")
     texts = np.concatenate([free, order])[sorting]

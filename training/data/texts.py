@@ -204,7 +204,7 @@ def _build_bigru(
 def _cached_features(
     encoder: TextEncoder, tables: list[TokenTable], description: Mapping[str, Any], cache: Path
 ) -> np.ndarray:
-    """Returns memory-mapped features (tokens, d) float16 of all tables; computes missing ones."""
+    """Returns memory-mapped token features (tokens, d) float16; writes a missing file first."""
     digest = hashlib.sha256(json.dumps([description["sha256"], description["max_length"]]).encode())
     for table in tables:
         digest.update(table.ids.tobytes())

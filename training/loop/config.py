@@ -243,7 +243,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_lines(settings_class: type[Settings]) -> list[str]:
-    """Lists the recipes of a settings class, each with the first clause of its comment."""
+    """Lists the recipes of a settings class, each with the first clause of its first comment."""
     lines = []
     for name in recipe_names():
         if _read_recipe(name).keys() <= settings_class.model_fields.keys():

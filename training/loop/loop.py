@@ -88,7 +88,7 @@ class Loop(ABC, Generic[C, B]):
         groups: list[dict[str, Any]] | None = None,
         fused: bool = True,
     ) -> bool:
-        """Sets the module to train, writes the settings, and restores a checkpoint.
+        """Sets the module to train, writes the settings, and restores a checkpoint if there is one.
 
         `module` has all weights, on the device. `item_count` is the number of captions or images
         in an epoch. `groups` are optimizer groups (`parameter_groups`), by default of all weights.

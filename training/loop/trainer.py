@@ -116,7 +116,7 @@ class Trainer(Loop[TrainConfig, Batch]):
         """Returns the split with features, or with pixels if the image encoder is trained."""
         if self.encoder is not None:
             return split.with_pixels(self.preprocess)
-        with torch.random.fork_rng():
+        with torch.random.fork_rng():  # computing features must not change the random state
             return read_features(split, self.config.backbone, self.extraction, copies)
 
     def _parameter_groups(self) -> list[dict[str, Any]]:

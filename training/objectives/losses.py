@@ -222,8 +222,8 @@ def released_losses(view_scores: Tensor, positives: Tensor, cost: Cost) -> tuple
     """Returns the two terms of MV-VSE's release, averaged over the batch and both directions.
 
     The release weights the terms 0.7 and 0.3. With `Hinge`, they are the "triplet" loss of the
-    release, with `Softmax` and a margin the "unified" loss. The `positives` of the release are only
-    the matching pairs.
+    release. With `Softmax` and a margin, they are its "unified" loss. The release's `positives` are
+    only the matching pairs.
 
     Returns:
         The upper bound of Eq. (13), and a lower bound in place of Eq. (9). The lower bound compares

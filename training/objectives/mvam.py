@@ -21,8 +21,8 @@ class Contrastive(Objective):
         self, method: Method, images: Views, texts: Views, image_ids: Tensor, epoch: int
     ) -> dict[str, Tensor]:
         del epoch  # the loss does not depend on the epoch
-        learned = method.contrastive_temperature()
-        temperature = self.temperature if learned is None else learned
+        learned_temperature = method.contrastive_temperature()
+        temperature = self.temperature if learned_temperature is None else learned_temperature
         positives = same_image(image_ids)
         return {"contrastive": info_nce(method.score(images, texts), positives, temperature)}
 
