@@ -55,8 +55,8 @@ class ContextConfig:
         require_choice("contextual_text", self.contextual_text, CONTEXTS)
         if self.contextual_layers < 1 or not 0 <= self.contextual_dropout < 1:
             raise ValueError(
-                f"contextual_layers must be 1 or more, not {self.contextual_layers}, and "
-                f"contextual_dropout in [0, 1), not {self.contextual_dropout}"
+                f"contextual_layers {self.contextual_layers} must be 1 or more, and "
+                f"contextual_dropout {self.contextual_dropout} at least 0 and below 1"
             )
         heads, width = self.contextual_heads, self.contextual_width
         if heads < 1 or width < 1 or width % heads:

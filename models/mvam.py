@@ -129,7 +129,7 @@ class MVAM(Method):
         return parts.unit(maps.shape[1] * values.shape[2])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Returns the cosines (B_img, B_txt) of the joined views, Eq. (9)."""
+        """Returns the cosines (B_img, B_txt) of the concatenated views, Eq. (9)."""
         return images.embeddings.flatten(1) @ texts.embeddings.flatten(1).T
 
     def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:

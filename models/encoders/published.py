@@ -174,7 +174,7 @@ class SiglipImageEncoder(_VisionTransformer):
         head = self.model.head
         attention: nn.MultiheadAttention = head.attention
         weight, bias = attention.in_proj_weight[-self.dim :], attention.in_proj_bias[-self.dim :]
-        values = nn.functional.linear(output.last_hidden_state, weight, bias)
+        values = nn.functional.linear(output.last_hidden_state, weight, bias)  # value projection
         patches = attention.out_proj(values)  # (B, N, d)
         patches = patches + head.mlp(head.layernorm(patches))
         return torch.cat([output.pooler_output[:, None], patches], dim=1)  # (B, 1 + N, d)

@@ -189,7 +189,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("vse_infty", {"pooling": "kmax", "pool_count": 0}, "pool_count"),
     ("avse", {"match": "mean", "sampled_features": True}, "mean"),
     ("mvam", {**CONTEXT, "contextual_heads": 3}, "contextual_width"),
-    ("mvam", {"contextual_layers": 0}, "contextual_layers must be 1 or more"),
+    ("mvam", {"contextual_layers": 0}, "contextual_layers 0 must be 1 or more"),
     ("late", CONTEXT, "are elements"),
     ("clip", {}, "image_dim 8 and text_dim 9"),
     ("clip", {"rows": False}, "of an earlier version"),
