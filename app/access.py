@@ -31,8 +31,8 @@ BODY_SECONDS = 120.0  # time limit for receiving a body
 RATE, BURST = 20.0, 200.0  # requests per second of one client, and in a burst after idling
 CHEAP_COST = 0.1  # cost of an image or page file, in requests
 MAX_OPEN = 128  # open requests of one client
-# for each client: maximum number of requests below /api/v1 that are answered at the same time, and
-# of requests with bodies above `JSON_BYTES` that are open at the same time; further requests wait
+# for each client, the maximum number of requests below /api/v1 that are answered at the same time,
+# and the maximum number of open requests with bodies above `JSON_BYTES`; further requests wait
 MAX_CONCURRENT = 4
 _MAX_CLIENTS = 10_000  # clients whose counts of requests are in memory
 
@@ -158,7 +158,7 @@ class RequestGuard:
         # Gradio's request to itself for an MCP client, whose request is already counted
         is_internal = key == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
         client = _Client() if is_internal else self._client(key)
-        client.open += 1
+        client.open_count += 1
         try:
             self._hosts.check(Headers(scope=scope), scope["method"])
             if self._paths.fullmatch(scope["path"]) is None:
@@ -184,7 +184,7 @@ class RequestGuard:
             response.headers.update({"cache-control": "no-store", "connection": "close"})
             await response(scope, receive, answer.send)
         finally:
-            client.open -= 1
+            client.open_count -= 1
 
     async def _post(
         self, scope: Scope, receive: Receive, answer: _Answer, client: _Client | None
@@ -257,7 +257,7 @@ class _Client:
     """The number of open requests, the slots and the remaining burst of one client."""
 
     def __init__(self) -> None:
-        self.open = 0
+        self.open_count = 0  # open requests
         self.slots, self.large_bodies = (asyncio.Semaphore(MAX_CONCURRENT) for _ in range(2))
         self._remaining, self._updated_at = BURST, time.monotonic()
 
@@ -269,7 +269,7 @@ class _Client:
 
     def check(self, scope: Scope) -> None:
         """Counts a request; raises `Refusal` if the client must wait."""
-        if self.open > MAX_OPEN:
+        if self.open_count > MAX_OPEN:
             raise Refusal(429, f"you have {MAX_OPEN} open requests; finish one first", 1)
         self.spend(0)  # updates `_remaining`
         if self._remaining < 1:

@@ -70,7 +70,7 @@ class Explanation(_SharedFields):
 
 
 class HitExplanations(_SharedFields):
-    """The scores of n images, split as in `Explanation`; the summands have a leading axis of n.
+    """The scores of n images, split as in `Explanation`; each summand has a leading axis of n.
 
     `boxes` (n, 4) has the left, top, right and bottom edges of the area that the cells cover, as
     shares of the image's width and height. For clips that are read as sets, the cells cover a sheet
@@ -90,9 +90,9 @@ class HitExplanations(_SharedFields):
 class Mistakes(BaseModel):
     """Captions, grouped by which of the methods a and b rank a correct image in the top k.
 
-    Request again while `state` is "running". `export/mistakes.py` describes the other fields, and
-    each of `captions` (`Outcome`). A row of `pairs` has a rank by a, a rank by b, and the number of
-    captions with both. `labels` counts label errors, certain if `exact`, otherwise suspected.
+    Request again while `state` is "running". `export/mistakes.py` describes the other fields and
+    the items of `captions` (`Outcome`). A row of `pairs` has a rank by a, a rank by b, and the
+    number of captions with both. `labels` counts label errors: known if `exact`, else suspected.
     """
 
     state: str

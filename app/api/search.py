@@ -62,7 +62,7 @@ def parse(text: str) -> list[Term]:
         number, words = _WEIGHT.fullmatch(piece).groups()  # type: ignore[union-attr]
         weight, words = float(number or 1), words.strip()
         if not words:
-            prefix, advice = f"{number}:" if number else sign, "write a word there or leave it out"
+            prefix, advice = f"{number}:" if number else sign, "add a word or remove that part"
             raise ValueError(f'there are no words after "{prefix}"; {advice}')
         if weight > p.MAX_WEIGHT:
             raise ValueError(f"a weight must be at most {p.MAX_WEIGHT:g}, not {weight:g}")

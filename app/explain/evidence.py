@@ -180,7 +180,7 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Tiles values (..., T * N) of T frames as sheets (..., R * r, C * c) of R x C maps (r, c)."""
+    """Tiles T maps (r, c), given as values (..., T * N), as R x C maps: (..., R * r, C * c)."""
     frames = retriever.runtime.to_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)

@@ -121,7 +121,7 @@ class Retriever:
         averaged. A hit has a winning view if there is one method and the same view scores best for
         every term. If the method is calibrated, the hits of a single sentence have probabilities.
 
-        k is reduced to at most `MAX_HITS`. `file_ids` are the files to rank; None ranks all files.
+        k is limited to `MAX_HITS`. `file_ids` are the files to rank; None ranks all files.
         `caption_count` is the number of captions to return. Raises ValueError if a term, a method
         or k is not valid, `Refusal` if nothing is searchable yet.
         """
