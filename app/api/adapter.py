@@ -257,6 +257,8 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             statuses = ["400", "403", "404", "410", "421", "429", "500", "503"]
             statuses += ["408", "413"] if method == "POST" else []  # for bodies
             responses = dict.fromkeys(statuses, refused) | {"200": answer}
+            if endpoint.path.startswith("/clip/"):  # answers requests with the header Range
+                responses |= {"206": answer, "416": {"description": "the file has no such range"}}
             path = paths.setdefault(f"{PREFIX}{endpoint.path}", {})
             path[method.lower()] = {
                 "summary": endpoint.doc.splitlines()[0],
