@@ -270,13 +270,13 @@ def _tile_pixels(image: Any, file: BinaryIO, name: str) -> int:
 
 
 def _to_working_size(image: Image.Image) -> Image.Image:
-    """Converts an image to upright RGB with sides of at most 2,048 pixels, a band at a time."""
+    """Converts an image to upright RGB with sides of at most 2,048 pixels."""
     image.load()  # also turns a TIFF upright
     width, height = image.size
     factor = max(width, height) // (2 * WORKING_SIDE)
     if width * height <= 2 * _BAND_PIXELS or factor < 2:
         return _shrink(to_rgb(image))
-    # converting all 16-bit pixels at once would take thirty times their memory
+    # in bands: converting all 16-bit pixels at once would take thirty times their memory
     white = float(image.getextrema()[1]) if is_deep(image) else None  # type: ignore[arg-type]
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     band_height = max(1, _BAND_PIXELS // (width * factor)) * factor
