@@ -292,8 +292,8 @@ class Index:
         with closing(self.encoder.read(images[self._files_read :], self._stopped)) as chunks:
             for chunk in chunks:
                 windows = [ids for file_content in chunk for ids in self._record(*file_content)]
-                frames = [[self.clips.image(image_id) for image_id in ids] for ids in windows]
-                for name, views in self.encoder.views(frames).items() if windows else ():
+                frame_sets = [[self.clips.image(image_id) for image_id in ids] for ids in windows]
+                for name, views in self.encoder.views(frame_sets).items() if windows else ():
                     self.images[name].add([ids[0] for ids in windows], views)
                 self._files_read += len(chunk)
                 self._step("pictures", self._files_read, len(images))

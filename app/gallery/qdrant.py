@@ -151,7 +151,7 @@ class Points:
     def fetch(
         self, point_ids: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Returns by id payload and rows (R, E) of existing points; no rows without `vector`."""
+        """Returns payload and rows (R, E) of existing points, by id; no rows without `vector`."""
         points = dict[str, tuple[dict, np.ndarray]]()
         options = {"with_payload": True, "with_vectors": [vector] if vector else False}
         for record in self._call("retrieve", ids=list(point_ids), **options):

@@ -236,7 +236,7 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
     A number is added to a repeated name. Raises ValueError if no file has the suffix of an image.
     """
     images, left_out, names = list[CollectionImage](), list[Refusal](), set[str]()
-    numbers = Counter[str]()  # the last number of each repeated name
+    numbers = Counter[str]()  # by name: one less than the last number that was added
     for path, name in files:
         if suffix_of(name) not in SUFFIXES:
             left_out.append(Refusal(name, f"{name} is not an image that can be read"))

@@ -57,8 +57,8 @@ class Moment(NamedTuple):
 def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
     """Returns the times of the frames that represent a clip; times and `length` are in seconds.
 
-    The clip is divided into equal slots, and a frame is chosen at the middle of each. There is one
-    slot for each second, at least `MIN_FRAMES` (for sets, `frames_per_set`), at most `MAX_FRAMES`.
+    The clip is divided into equal slots, with a frame at the middle of each. There is one slot for
+    each second, but at least `MIN_FRAMES` (for sets, `frames_per_set`) and at most `MAX_FRAMES`.
 
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
@@ -119,7 +119,7 @@ def read_video(
                     if message := process.stdout.read(min(height, 1000)).decode(errors="replace"):
                         raise VideoError(message)
                     return
-                size = 3 * width * height if max(width, height) <= _SIDE else 0  # 0: not valid
+                size = 3 * width * height if max(width, height) <= _SIDE else 0  # 0 if not valid
                 pixels = process.stdout.read(size)
                 if not size or len(pixels) < size:
                     break

@@ -66,7 +66,7 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
 
 
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
-    """Returns a method's paper, sizes and metrics, and the parity of its export."""
+    """Returns paper, sizes and metrics of a method, and how far its export is from the original."""
     info, gallery = retriever.info, retriever.index.images[name]
     entry, method = info.methods[name], retriever.methods[name]
     views, dim = gallery.shape or (None, None)
@@ -140,7 +140,7 @@ def _method_results(retriever: Retriever, name: str, speed: dict[str, Any]) -> d
     calibration = fields["calibration"] or {}
     values: dict[str, Any] = {
         **metrics.get("values", {}),
-        **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},  # percent
+        **{k: 100 * v if k.startswith("refused") else v for k, v in calibration.items()},  # in %
         "query_ms": speed.get("median", {}).get(name),
         "megabytes": (fields["head_bytes"] + fields["text_encoder_bytes"]) / 1e6,
         "parameters": fields["head_parameters"],

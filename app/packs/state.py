@@ -66,7 +66,7 @@ class AppState:
         self._folders: dict[str, Path] = {}  # folders of the packs from `add_pack`, by key
         self.runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
-        self._collections: OrderedDict[str, Collection] = OrderedDict()  # opened folders, by key
+        self._collections: OrderedDict[str, Collection] = OrderedDict()  # folders or Qdrant by key
         self._openings: dict[str, _Opening] = {}  # running, or ended and not checked yet
         self._galleries: Callable[[Runtime], Any] | None = None  # makes the galleries in Qdrant
         self._start_key = ""  # the key of --gallery; empty without it
@@ -81,7 +81,7 @@ class AppState:
         elif settings.gallery is not None:
             self._start_key, opening = self._open(settings.gallery)
             opening.images.result()  # waits; raises the error of a failure
-        runtime = self._runtime(self.first_pack)  # held until its retriever is made
+        runtime = self._runtime(self.first_pack)  # this reference keeps it in `runtimes`
         if self._start_key:
             runtime.require_images()
         self._first_keys = self.first_pack, self._default_collection(self.first_pack)
@@ -108,7 +108,7 @@ class AppState:
                 self._retrievers[keys] = retriever
                 uploads, first_keys = self.uploads, self._first_keys
                 others = [k for k in self._retrievers if k[1] not in uploads and k != first_keys]
-                for oldest in others[: 1 - MAX_RETRIEVERS]:
+                for oldest in others[: 1 - MAX_RETRIEVERS]:  # one place is for `first`
                     self._retrievers.pop(oldest).index.stop()
         return retriever
 
