@@ -180,13 +180,13 @@ def box(retriever: Retriever, image_id: int) -> list[float]:
 
 
 def to_sheet(retriever: Retriever, values: Tensor) -> Tensor:
-    """Tiles T maps (r, c), given as values (..., T * N), as R x C maps: (..., R * r, C * c)."""
+    """Tiles T maps (r, c) as a sheet of R x C maps; `values` (..., T * N) has N numbers per map."""
     frames = retriever.runtime.to_grid(values.unflatten(-1, (-1, len(retriever.runtime.boxes))))
     count = frames.shape[-3]  # (..., T, r, c)
     rows, columns = sheet_shape(count)
     padded = torch.nn.functional.pad(frames, (0, 0, 0, 0, 0, rows * columns - count))
     tiles = padded.unflatten(-3, (rows, columns)).transpose(-3, -2)  # (..., R, r, C, c)
-    return tiles.flatten(-4, -3).flatten(-2)
+    return tiles.flatten(-4, -3).flatten(-2)  # (..., R * r, C * c)
 
 
 def draw(

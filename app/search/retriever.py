@@ -270,12 +270,12 @@ class Retriever:
         """Returns the paths of thumbnails by image id, without images that cannot be opened."""
         paths: dict[int, Path] = {}
 
-        def write(image_id: int) -> None:  # a thumbnail, and its path into `paths`
+        def add_path(image_id: int) -> None:
             with suppress(ValueError, OSError):
                 paths[image_id] = self.thumbnail(image_id)
 
         with ThreadPoolExecutor(_THUMBNAIL_THREADS, "thumbnail") as pool:
-            pool.map(write, image_ids)
+            pool.map(add_path, image_ids)
         return paths
 
     def make_thumbnails(self) -> None:
