@@ -157,8 +157,8 @@ def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def sign_test(wins: int, losses: int) -> float:
     """Returns the two-sided p value of McNemar's exact test (Psychometrika 1947)."""
-    count, fewer = wins + losses, min(wins, losses)
-    logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(fewer + 1))
+    count, min_count = wins + losses, min(wins, losses)
+    logs = (math.lgamma(i + 1) + math.lgamma(count - i + 1) for i in range(min_count + 1))
     log_scale = math.lgamma(count + 1) - count * math.log(2)
     return min(1.0, 2 * math.fsum(math.exp(log_scale - log) for log in logs))
 

@@ -120,7 +120,7 @@ def convert_pvse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSi
 
 
 def convert_avse(checkpoint: Checkpoint, options: argparse.Namespace) -> ImageSide:
-    """Converts AVSE: a ViT over two samples of the patches, and blocks matched by MaxSim."""
+    """Converts AVSE: a ViT over a sample of the patches for each view, with scores by MaxSim."""
     size = checkpoint.options.img_res
     config = {**_read_config("vit", options.image_backbone), "image_size": size}
     encoder = SampledViT(config, None if options.centres is None else tuple(options.centres))
@@ -219,14 +219,14 @@ def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) 
 
 
 def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
-    """Resizes a ViT's position embeddings (1, 1 + n * n, d) to n = `side`, as the release does."""
+    """Resizes position embeddings (1, 1 + n * n, width) to n = `side`, as the release does."""
     shape = checkpoint.shape(_POSITIONS)
     count = max(0, shape[1] - 1) if len(shape) == 3 else 0
     old_side = round(count**0.5)
     if old_side in (0, side) or old_side**2 != count:
         return  # loading the weights raises the error for a wrong shape
     summary, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
-    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, d, n, n)
+    square = patches.mT.unflatten(2, (old_side, old_side))  # (1, width, n, n)
     resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
     checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
 
@@ -275,9 +275,9 @@ def convert(options: argparse.Namespace) -> PackInfo:
         gallery=options.gallery,
         half=False,  # the weights stay as they were published
     )
-    method, folders = METHODS[name], origin.partition("@")[0].split("/")
+    method, origin_parts = METHODS[name], origin.partition("@")[0].split("/")
     # the name of the checkpoint's folder, or of the file without its suffix
-    short_name = folders[-2] if len(folders) > 3 else folders[-1].partition(".")[0]
+    short_name = origin_parts[-2] if len(origin_parts) > 3 else origin_parts[-1].partition(".")[0]
     labels = labels_from(
         options,
         name=pack_name(f"{name}_{short_name}"),

@@ -52,8 +52,7 @@ def register(name: str, method: type[Method], objective: type[Any] | None = None
 
     `method` is a subclass of `polyview.models.Method`. `objective` is its loss, a subclass of
     `polyview.training.objectives.Objective`; without a loss, the method can be loaded but not
-    trained. Raises TypeError if `method` is not such a subclass, ValueError if the name belongs to
-    another method.
+    trained. Raises TypeError for a wrong `method`, ValueError if another method has the name.
     """
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(f"register takes a subclass of polyview.models.Method, not {method!r}")
@@ -195,6 +194,7 @@ class Model:
 
 
 def _as_list(items: Any) -> list[Any]:
+    """Returns the items as a list; a string, or an object that is not iterable, is one item."""
     return [items] if isinstance(items, str) or not isinstance(items, Iterable) else list(items)
 
 

@@ -31,7 +31,7 @@ def pack_parser(command: str, purpose: str) -> argparse.ArgumentParser:
 
 
 def pack_name(text: str) -> str:
-    """Converts any text to the form of a pack name."""
+    """Converts a text to a pack name, at most 64 characters of a-z, 0-9 and "_"."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:64]
 
 

@@ -83,8 +83,8 @@ class PackParts:
 def build_pack(out: Path, labels: Labels, parts: PackParts) -> PackInfo:
     """Builds a pack; an existing folder at `out` is replaced only if the new pack is correct.
 
-    Raises ValueError if a weight exceeds the range of half precision, the gallery lacks features,
-    or the pack differs from torch; DiskFullError if the disk is full.
+    Raises ValueError if a weight exceeds the range of half precision, the gallery lacks features
+    that the pack reads, or the pack differs from torch; DiskFullError if the disk is full.
     """
     rounded_parts = copy.deepcopy(parts) if parts.half else parts  # shared modules stay shared
     for name, method in rounded_parts.methods.items() if parts.half else ():
@@ -247,7 +247,7 @@ def check_parity(
 ) -> schema.Parity:
     """Compares a method of a pack on the CPU with torch; raises ValueError if they differ.
 
-    `rounded_parts` have the weights of the pack, `original_parts` the weights before rounding.
+    `rounded_parts` have the weights of the pack, `original_parts` have those before rounding.
     """
     max_drift = 0.0
     for pixels, ids, lengths in _probes(runtime):
@@ -278,7 +278,7 @@ def check_parity(
 
 
 def same_ranking(scores: Tensor, reference: Tensor) -> bool:
-    """Returns whether scores (B_img, B_txt) give the rankings of `reference`, up to ties."""
+    """Returns whether scores (B_img, B_txt) rank like `reference`, up to `TIE_TOLERANCE`."""
     slack = TIE_TOLERANCE * max(1.0, float(reference.abs().max()))
     for candidate, expected in ((scores, reference), (scores.T, reference.T)):
         reordered = expected.gather(1, candidate.argsort(dim=1, descending=True))

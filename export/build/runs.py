@@ -112,6 +112,7 @@ def load_run(
     weights_path = str(folder / RUN_WEIGHTS)
 
     def load(module: nn.Module, prefix: str) -> Any:
+        """Loads the weights whose names start with `prefix`; puts the module in eval mode."""
         weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         load_strict(module, weights, weights_path)
         return module.eval()

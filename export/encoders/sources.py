@@ -124,7 +124,7 @@ def load_text_source(
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
-    """Describes a text encoder as `describe_image_source` does, with `max_length` in tokens."""
+    """Describes a text encoder like an image encoder, but `max_length` replaces `preprocess`."""
     return _describe_published(_locate(source), _TEXT_ARCHS)
 
 
@@ -132,11 +132,11 @@ def _locate(source: str | Path) -> _Source:
     """Finds or fetches the folder of a source; raises the errors of `load_image_source`."""
     name, _, suffix = str(source).partition("#")
     if suffix not in ("", PROJECTED, FRAME):
-        raise ValueError(f'"{source}": after # there can only be "{PROJECTED}" or "{FRAME}"')
+        raise ValueError(f'"{source}" has an unknown suffix; use "#{PROJECTED}" or "#{FRAME}"')
     try:
         folder = find_folder(name) or fetch_matching(name, ENCODER_FILES)
     except HubError as error:
-        raise ValueError(f"{name} is not a folder; on the Hub: {error}") from error
+        raise ValueError(f"{name} is not a folder, and {error}") from error
     if not any((folder / file).is_file() for file in (RUN_WEIGHTS, MANIFEST, "config.json")):
         reason = f"{name} has no {RUN_WEIGHTS}, {MANIFEST} or config.json"
         raise FileNotFoundError(f"{reason}; name a run, a pack or a Hugging Face model")
@@ -174,9 +174,8 @@ def _describe_packed(source: _Source) -> dict[str, Any]:
     info = read_info(source.folder)  # not `load_info`: heads and gallery are not used
     file, network = info.image_encoder.file, _trained_network(source)
     if file is None or network is None:
-        fault = f"the pack has no {LOGS}/config.toml with its widths and blocks"
-        advice = "name the encoder's run folder or Hub id"
-        raise PackError(f"the encoder of {source.folder} cannot be trained over: {fault}; {advice}")
+        fault = f"the pack {source.folder} has no image encoder with a recipe in training/"
+        raise PackError(f"{fault}; name the encoder's run folder or Hub id")
     check_file(info, file)
     preprocess = info.preprocess.to_json()
     return {
@@ -276,7 +275,7 @@ def _describe_published(source: _Source, architectures: dict[str, str]) -> dict[
 def _read_config(source: _Source) -> dict[str, Any]:
     """Reads config.json; `transformers` replaces missing values with its defaults."""
     if not (source.folder / "config.json").is_file():
-        raise ValueError(f"{source.name} is a training run; name a Hugging Face folder or Hub id")
+        raise ValueError(f"{source.name} is a run or a pack; name a Hugging Face folder or Hub id")
     try:
         with quiet():
             auto = import_transformers().AutoConfig

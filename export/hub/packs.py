@@ -160,7 +160,7 @@ def resolve(pack: str) -> Path:
 
 
 def list_packs(token: Token = None) -> list[str]:
-    """Returns a line with address, commit and licence for each pack on the Hub.
+    """Returns a line with address, commit and licence for each of at most 100 packs on the Hub.
 
     A token adds private packs. Raises HubError if the Hub refuses or cannot be reached.
     """
@@ -168,8 +168,8 @@ def list_packs(token: Token = None) -> list[str]:
     with client.convert_errors("the list of packs"):
         api = HfApi(token=token)
         for model in api.list_models(filter=TAG, limit=_MAX_LISTED, expand=["sha", "tags"]):
-            tags = [tag.partition("license:")[2] for tag in model.tags or []]
-            licence = ", ".join(filter(None, tags)) or "licence unknown"
+            licences = [tag.partition("license:")[2] for tag in model.tags or []]
+            licence = ", ".join(filter(None, licences)) or "licence unknown"
             lines.append(f"{model.id}@{model.sha}  {licence}")
     return lines
 

@@ -98,5 +98,5 @@ def test_the_encoder_of_a_bundled_pack_can_be_trained_over(small_pack: Path) -> 
     with torch.no_grad():
         assert np.abs(output - encoder(pixels).numpy()).max() < 1e-5 * np.abs(output).max()
     assert about["pack"]["title"] == load_info(pack).title
-    with pytest.raises(ValueError, match="cannot be trained over: the pack has no training/back"):
+    with pytest.raises(ValueError, match="has no image encoder with a recipe in training"):
         load_image_source(small_pack)

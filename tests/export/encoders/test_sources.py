@@ -142,7 +142,7 @@ def refused(load: Callable[[Path], object], source: Path, sentence: str) -> None
 
 def test_a_source_that_is_none_is_refused(published: Path) -> None:
     for source, sentence in (
-        ("vit#joined", 'after # there can only be "projected"'),
+        ("vit#joined", 'unknown suffix; use "#projected"'),
         ("vit#projected", "only CLIP has a projection"),
         ("bert", "not an image encoder that Polyview supports; choose one of mobilenet_v2"),
         ("nothing", "there is no folder"),
