@@ -292,7 +292,8 @@ class AppState:
                     self._close(key)
             for folder in (images.folder for images in self._collections.values()):
                 if folder.parent == (self.cache / "archives").resolve() and folder.is_dir():
-                    folder.touch()
+                    with suppress(OSError):  # the cache cannot be written, or it was just deleted
+                        folder.touch()
 
     def close(self) -> None:
         """Stops opening and reading, waits for the last steps of reading, and deletes uploads."""
