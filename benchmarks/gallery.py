@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     add("measurement", choices=["latency", "index", "mistakes"])
     add("--pack", type=Path, default=pack, help=f"pack of `latency` (default: {pack})")
     add("--queries", type=int, default=40, help="number of timed queries (default: 40)")
-    add("--sizes", type=int, nargs="+", default=sizes, help="numbers of random images")
+    add("--sizes", type=int, nargs="+", default=sizes, help="image counts (default: %(default)s)")
     add("--rules", nargs="+", choices=rules, default=rules, help="scoring rules (default: all)")
     add("--record", action="store_true", help="store the medians of `latency` next to the pack")
     options = parser.parse_args(argv)
@@ -117,12 +117,12 @@ def measure_latency(pack: Path, queries: int) -> dict[str, Any]:
 
 
 def milliseconds(
-    search: Callable[[Any], object], queries: Sequence[Any], warm_up: int = 0
+    function: Callable[[Any], object], queries: Sequence[Any], warm_up: int = 0
 ) -> np.ndarray:
     """Returns the milliseconds (Q,) of each query, after running `warm_up` queries untimed."""
     for query in queries[:warm_up]:
-        search(query)
-    return np.array([1000 * timeit(partial(search, query), number=1) for query in queries])
+        function(query)
+    return np.array([1000 * timeit(partial(function, query), number=1) for query in queries])
 
 
 def measure_index(rule: str, size: int, queries: int) -> None:

@@ -92,7 +92,7 @@ def differences(reference: Computations, other: Computations) -> dict[str, float
 
 
 def difference(expected: Tensor, actual: Tensor) -> float:
-    """Returns the largest difference divided by the largest expected magnitude; NaN for NaN.
+    """Returns the largest difference divided by the largest expected magnitude; may be NaN.
 
     >>> difference(torch.tensor([1.0, 4.0]), torch.tensor([1.0, 3.0]))
     0.25
@@ -129,15 +129,15 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--images and --runs must be at least 1")
     images = [Image.open(gallery.folder / image.file) for image in gallery.images[:count]]
     captions = [caption.text for caption in gallery.captions[: max(4, count // 4)]]
-    compared = Runtime.load(options.pack, "cuda" if has_gpu else "cpu")
-    runtimes = [Runtime.load(options.pack, "cpu"), compared]
+    runtimes = [Runtime.load(options.pack, "cpu")]
+    runtimes.append(Runtime.load(options.pack, "cuda" if has_gpu else "cpu"))
     card = torch.cuda.get_device_name() if has_gpu else "no GPU"
     lines = [
         "# A GPU compared with the CPU\n",
         f"`{' '.join(['python -m benchmarks.gpu', *argv])}`\n",
         f"{card}; {processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch "
         f"{torch.__version__}, onnxruntime {onnxruntime.__version__} "
-        f"({', '.join(compared.providers)}), Python {platform.python_version()}. "
+        f"({', '.join(runtimes[1].providers)}), Python {platform.python_version()}. "
         f"The pack {options.pack.name}, {count:,} images.\n",
         *([] if has_gpu else [f"{REHEARSAL}\n"]),
         f"## Differences, as shares of the largest number, at most {TOLERANCE:g}\n",
@@ -152,7 +152,7 @@ def main(argv: Sequence[str]) -> int:
         lines.append(f"- {name}: " + ", ".join(f"{key} {v:.0e}" for key, v in results.items()))
         failures += [f"{name}, {key}: {v:.1e}" for key, v in results.items() if not v <= TOLERANCE]
         for key in [key for key in ("query", "heatmap", "evidence") if key in pair[0]]:
-            times[f"{name}, {key}"] = [milliseconds(by_device[key], runs) for by_device in pair]
+            times[f"{name}, {key}"] = [milliseconds(functions[key], runs) for functions in pair]
     lines.append("\n## Milliseconds, medians\n")
     if has_gpu:
         lines += ["| | CPU | device | times faster |", "|---|---:|---:|---:|"]

@@ -5,7 +5,7 @@ on decoded images, each batch in one thread. The app also decodes images, comput
 methods, and writes them to an empty cache.
 
 The speed of a machine drifts. Each run therefore measures one half of the encoder's images before
-the app and the other half after it. The table has medians of the runs and the range of the ratio.
+the app and the other half after it. The table has the medians, and the range of relative speeds.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def app_seconds(runtime: Runtime, collection: Collection) -> float:
         index.start()
         index.images_done.wait()
         seconds = time.perf_counter() - start
-        index.wait()  # the rest of the work also uses the cache
+        index.wait()  # the other work also needs the folder
         return seconds
 
 

@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
     """Computes GPO as in the release: the GRU runs for each set; the sort is along a strided axis.
 
-    Pools features (B, N, D) with a mask (B, N), padding last, into (B, D); p is `position_dim`.
+    Pools features (B, N, D) into (B, D). The mask (B, N) ends with the padding; p: `position_dim`.
     """
     sizes, padded_size = mask.sum(dim=1), mask.shape[1]
     k = torch.arange(padded_size)[:, None] + gpo.first_position  # positions
@@ -91,11 +91,11 @@ def comparisons(sizes: Sizes) -> Iterator[Row]:
     gpo = GPO(released=True)
     mask = torch.ones(sizes.batch, sizes.regions, dtype=torch.bool)
     features = torch.randn(*mask.shape, sizes.embed_dim, requires_grad=True)
-    upstream = torch.randn(sizes.batch, sizes.embed_dim)
+    gradient = torch.randn(sizes.batch, sizes.embed_dim)
 
     def run(pool: Callable[[Tensor, Tensor], Tensor]) -> None:
         features.grad = None
-        pool(features, mask).backward(upstream)
+        pool(features, mask).backward(gradient)
 
     title = f"GPO, {sizes.batch} x {sizes.regions} x {sizes.embed_dim}, forward and backward"
     yield title, partial(run, partial(plain_gpo, gpo)), partial(run, gpo), ">= 7.5 x"
@@ -116,8 +116,8 @@ def main(argv: Sequence[str], sizes: Sizes | None = None) -> int:
     """Measures both versions and prints a table; returns the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
-    parser.add_argument("--repeats", type=int, default=4, help="runs in a row (default: 4)")
-    parser.add_argument("--seconds", type=float, default=30, help="minimum for a row (default: 30)")
+    parser.add_argument("--repeats", type=int, default=4, help="consecutive runs (default: 4)")
+    parser.add_argument("--seconds", type=float, default=30, help="time for a row (default: 30)")
     options = parser.parse_args(argv)
     if options.threads < 1 or options.repeats < 1 or not options.seconds >= 0:
         parser.error("--threads and --repeats must be at least 1, and --seconds at least 0")

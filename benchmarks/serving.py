@@ -4,8 +4,7 @@ Starts the app with an empty cache and prints the seconds until the first page, 
 the end of indexing. Then 16 and 50 clients each send requests without a pause over one connection.
 Prints the answers per second, the app's CPU time for each answer, and the app's memory (RSS). Every
 answer is compared with the answer to a single client. The exit status is 1 if an answer is wrong or
-missing. `--compare DIR` also measures another checkout, with its own version of a bundled pack.
-Linux only.
+missing. `--compare DIR` also measures another checkout and its copy of a bundled pack. Linux only.
 """
 
 import argparse
@@ -46,29 +45,29 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if options.questions < 1:
         parser.error("--questions must be at least 1")
-    machine = f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    print(f"{options.pack.name}, {machine}")
+    load = os.getloadavg()[0]
+    print(f"{options.pack.name}, {processor()}, {os.cpu_count()} cores, load {load:.1f}")
     captions = [caption.text for caption in load_gallery(options.pack).captions]
     packs = {ROOT: options.pack}
     if options.compare:
         root, pack = options.compare.resolve(), options.pack.resolve()
-        # for a bundled pack, the version in the other checkout
+        # a bundled pack is that of the other checkout
         packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
-    by_pack = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
-    common_methods = [name for name in by_pack[0] if all(name in names for names in by_pack)]
+    methods = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
+    common_methods = [name for name in methods[0] if all(name in names for names in methods)]
     pairs = zip(cycle(captions), cycle(common_methods), strict=False)
     questions = list(islice(pairs, options.questions))
     failures: list[str] = []
     for root, pack in packs.items():
-        figures, messages = measure_server(pack, questions, root)
-        print(f"{root.name}: {figures}", flush=True)
+        summary, messages = measure_server(pack, questions, root)
+        print(f"{root.name}: {summary}", flush=True)
         failures += messages
     print("\n".join(sorted(set(failures))[:10]), end="\n" if failures else "")
     return 1 if failures else 0
 
 
 def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tuple[str, list[str]]:
-    """Measures a checkout's app; returns the results and messages for wrong or missing answers."""
+    """Measures a checkout's app; returns a summary, and messages for wrong or missing answers."""
     with run_app(pack, root) as (url, process):
         start, reference = time.perf_counter(), dict[Question, Hits]()
         wait_until(lambda: httpx.get(url).is_success)

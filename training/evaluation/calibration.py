@@ -35,7 +35,7 @@ GALLERY_SIZES = (10, 30, 100, 300, 1000)  # numbers of images in the galleries t
 MAX_REFUSED = 0.045  # maximum share of refused questions among those with an answer
 BIN_COUNT = 10  # number of bins of the reliability curve
 _MIN_IMAGES_LEFT = 10  # minimum number of images after the relevant ones are removed
-_QUESTIONS_PER_SIZE = 2500
+_QUESTIONS_PER_SIZE = 2500  # maximum for all galleries of a size together
 # Assumed shares of kinds. Questions with and without an answer are equally frequent.
 _ANSWERED_SHARES = {"caption": 0.4, "thing": 0.3, "pair": 0.2, "inserted": 0.1}
 _UNANSWERED_SHARES = {
@@ -61,12 +61,13 @@ class Answers(NamedTuple):
     has_answer: np.ndarray  # (B,) bool, whether the gallery has a relevant image
     kinds: np.ndarray  # (B,) kinds of the questions
     is_complete: np.ndarray  # (B,) bool, see `Questions`
-    weights: np.ndarray  # (B,) assumed frequencies of the questions, which sum to 1
+    weights: np.ndarray  # (B,) assumed relative frequencies of the questions
 
     def judged_hits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Selects the H hits that are known to be right or wrong.
 
-        Returns their mask (B, HIT_COUNT); all scores, 0 for other hits; and their weights (H,).
+        Returns their mask (B, HIT_COUNT), the scores (B, HIT_COUNT) of all hits, where those of
+        other hits are 0, and the weights (H,).
         """
         is_judged = np.isfinite(self.hits) & self.is_complete[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
@@ -79,8 +80,9 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     `scores` (N, Q) are a method's scores of N images for the questions. A question with an answer
     is repeated, unless it is of the kind "inserted" or too few images would be left.
     """
-    images, question_count = scores.shape
-    leaves_enough = images - questions.relevant.sum(axis=0) >= min(_MIN_IMAGES_LEFT, images // 2)
+    image_count, question_count = scores.shape
+    min_left = min(_MIN_IMAGES_LEFT, image_count // 2)
+    leaves_enough = image_count - questions.relevant.sum(axis=0) >= min_left
     is_repeated = questions.relevant.any(axis=0) & leaves_enough & (questions.kinds != "inserted")
     columns = np.concatenate([np.arange(question_count), np.flatnonzero(is_repeated)])  # (B,)
     all_questions = questions.select(slice(None), columns)
@@ -89,15 +91,15 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     remaining_scores = np.where(is_removed, np.nan, scores[:, columns])
     filled_scores = np.nan_to_num(remaining_scores, nan=-np.inf)
     order = np.argsort(-filled_scores, axis=0)[:HIT_COUNT]
-    hits = np.full((len(columns), HIT_COUNT), -np.inf)
-    right_hits = np.zeros(hits.shape, np.bool_)
-    hits[:, : len(order)] = np.take_along_axis(filled_scores, order, axis=0).T
-    right_hits[:, : len(order)] = np.take_along_axis(is_right, order, axis=0).T
-    count = (~is_removed).sum(axis=0)  # (B,) number of images
-    tenth = hits[np.arange(len(columns)), np.minimum(REFERENCE_RANK, count) - 1]
+    padding = ((0, 0), (0, HIT_COUNT - len(order)))
+    right_hits = np.pad(np.take_along_axis(is_right, order, axis=0).T, padding)
+    hits = np.take_along_axis(filled_scores, order, axis=0).T
+    hits = np.pad(hits, padding, constant_values=-np.inf)
+    image_counts = (~is_removed).sum(axis=0)  # (B,)
+    tenth = hits[np.arange(len(columns)), np.minimum(REFERENCE_RANK, image_counts) - 1]
     mean, deviation = np.nanmean(remaining_scores, axis=0), np.nanstd(remaining_scores, axis=0)
     statistics = all_questions.word_counts, all_questions.unknown_shares
-    background = Background(hits[:, 0], tenth, mean, deviation, count, *statistics)
+    background = Background(hits[:, 0], tenth, mean, deviation, image_counts, *statistics)
     has_answer: np.ndarray = is_right.any(axis=0)
     weights = np.zeros(len(columns))
     for shares, is_answered in ((_ANSWERED_SHARES, True), (_UNANSWERED_SHARES, False)):
@@ -111,14 +113,14 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
 
 
 def _ask_galleries(questions: Questions, scores: np.ndarray, seed: int) -> Answers:
-    """Asks random questions about random galleries of `GALLERY_SIZES`, up to all N images."""
+    """Asks random questions about random galleries of `GALLERY_SIZES`, at most of all images."""
     random, parts = np.random.default_rng(seed), list[Answers]()
-    images, total = scores.shape
-    for size in sorted({min(size, images) for size in GALLERY_SIZES}):
-        gallery_count = min(10, images // size)
+    image_count, total = scores.shape
+    for size in sorted({min(size, image_count) for size in GALLERY_SIZES}):
+        gallery_count = min(10, image_count // size)
         question_count = min(total, _QUESTIONS_PER_SIZE // gallery_count)
         for _ in range(gallery_count):
-            rows = np.sort(random.choice(images, size, replace=False))
+            rows = np.sort(random.choice(image_count, size, replace=False))
             columns = random.choice(total, question_count, replace=False)
             answers = ask(questions.select(rows, columns), scores[np.ix_(rows, columns)])
             parts.append(answers._replace(weights=answers.weights / gallery_count))
@@ -235,9 +237,9 @@ def calibrate_pack(
 ) -> dict[str, dict[str, float]]:
     """Fits the calibrations of a pack's methods, or measures the stored calibrations.
 
-    `records` holds `split` and `command` of each method, to store with the results. With `refit`,
-    fits and stores the calibrations and the pack's domain. Otherwise prints and returns `measure`
-    of each method; `write` stores the metrics. Raises ValueError if a method has no calibration.
+    `records` maps methods to `split` and `command`, which are stored with the results. `refit` fits
+    and stores the calibrations and the pack's domain. Otherwise prints and returns `measure` of
+    each method; `write` stores the metrics. Raises ValueError if there is nothing to measure.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
     no_images = np.zeros(len(questions.texts), int)  # `split_views` does not use `image_of`
@@ -281,16 +283,13 @@ def calibration_error(probabilities: np.ndarray, truth: np.ndarray, weights: np.
     >>> round(calibration_error(np.array([0.2, 0.2, 0.9]), truth, np.ones(3)), 6)
     0.233333
     """
-    bins, error = np.minimum((probabilities * BIN_COUNT).astype(int), BIN_COUNT - 1), 0.0
-    for number in np.unique(bins):
-        rows = bins == number
-        share = weights[rows] / weights.sum()
-        error += abs(float(share @ probabilities[rows] - share @ truth[rows]))
-    return error
+    bins = np.minimum((probabilities * BIN_COUNT).astype(int), BIN_COUNT - 1)
+    gaps = np.bincount(bins, weights * (probabilities - truth))  # of each bin
+    return float(np.abs(gaps).sum() / weights.sum())
 
 
 def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
-    """Returns the area under the ROC curve of examples with weights; ties count half.
+    """Returns the area under the ROC curve of weighted examples; ties count half.
 
     >>> area_under_curve(np.array([1.0, 2.0, 2.0]), np.array([False, True, False]), np.ones(3))
     0.75
@@ -299,5 +298,5 @@ def area_under_curve(values: np.ndarray, truth: np.ndarray, weights: np.ndarray)
     size = int(levels.max()) + 1
     true_weights = np.bincount(levels, weights * truth, size)
     false_weights = np.bincount(levels, weights * ~truth, size)
-    below = np.cumsum(false_weights) - false_weights / 2
-    return float(true_weights @ below / (true_weights.sum() * false_weights.sum()))
+    lower_weights = np.cumsum(false_weights) - false_weights / 2
+    return float(true_weights @ lower_weights / (true_weights.sum() * false_weights.sum()))

@@ -70,7 +70,7 @@ def find_mentions(runtime: Runtime, data: Split) -> list[Mention]:
     Raises ValueError if the pack reads region features, which have no grid.
     """
     if runtime.info.image_encoder.file is None:
-        raise ValueError("--evidence needs a grid of cells, but the pack reads regions; omit it")
+        raise ValueError("omit --evidence: it needs a grid of cells, and the pack reads regions")
     objects, mentions = data.objects, list[Mention]()
     if objects is None or not objects.names:
         return []
@@ -141,11 +141,11 @@ def evidence_metrics(
         random_head = copy.deepcopy(head)
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
-            for weight in random_head.parameters():  # keep the standard deviations
+            for weight in random_head.parameters():  # with the same deviation
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
         sample = mention_rows[subsample_rows(len(mention_rows), _RANDOM_HEAD_CAPTIONS)]
-        split = _split_scores(runtime, name, random_head, data, features, sample)
-        peaks = [_judge_peak(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in split]
+        parts = _split_scores(runtime, name, random_head, data, features, sample)
+        peaks = [_judge_peak(cells.sum(axis=1), covered[text] > 0) for text, cells, _ in parts]
         if peaks:
             values["evidence_random_head"] = _mean_peak("evidence", peaks)["evidence_pointing"]
     values |= _mean_peak("evidence_word", word_peaks)
@@ -164,12 +164,12 @@ def peak_accuracy(values: np.ndarray, is_right: np.ndarray) -> float:
 
 
 def _judge_peak(values: np.ndarray, is_right: np.ndarray) -> Peak:
-    """Returns the accuracy of the highest cell; and chance, the share of cells that are right."""
+    """Returns the accuracy of the highest cell, and chance: the share of cells that are right."""
     return peak_accuracy(values, is_right), float(is_right.mean())
 
 
 def _mean_peak(key: str, peaks: Sequence[Peak]) -> dict[str, float]:
-    """Averages peaks: `KEY_pointing` and `KEY_chance` in percent; empty without peaks."""
+    """Returns the means `KEY_pointing` and `KEY_chance` in percent; empty without peaks."""
     if not peaks:
         return {}
     accuracy, chance = (100 * np.mean(peaks, axis=0)).tolist()
@@ -180,7 +180,7 @@ def _mean_peak(key: str, peaks: Sequence[Peak]) -> dict[str, float]:
 def _split_scores(
     runtime: Runtime, name: str, head: Method, data: Split, features: Tensor, texts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Yields the row, evidence (cells or frames, words + sentence) and relative error of texts."""
+    """Yields for each text its row, evidence (cells or frames, words + 1) and relative error."""
     for start in range(0, len(texts), _BATCH_SIZE):
         rows = texts[start : start + _BATCH_SIZE]
         images = features[data.image_of[rows]].to(runtime.device)  # (B, N, d)
@@ -203,10 +203,10 @@ def _split_scores(
 def _measure_areas(
     runtime: Runtime, name: str, data: Split, features: Tensor, maps: dict[int, np.ndarray]
 ) -> dict[str, float]:
-    """Measures deletion and insertion by evidence `maps` (cells,), at random, and by attention."""
+    """Measures deletion and insertion by evidence (`maps`), at random and by attention."""
     areas, head = [], runtime.methods[name]
     random = np.random.default_rng(0)
-    for text, evidence in maps.items():
+    for text, evidence in maps.items():  # (cells,)
         row, query = int(data.image_of[text]), runtime.text_views([data.captions[text]], name)
         image_views = runtime.image_views(features[row : row + 1], name, attention=True)
         orders = [evidence, *(random.random(len(evidence)) for _ in range(_RANDOM_ORDER_COUNT))]
@@ -227,30 +227,30 @@ def _measure_areas(
 
 
 def _score_sets(
-    runtime: Runtime, name: str, features: Tensor, query: Views, present: Tensor
+    runtime: Runtime, name: str, features: Tensor, query: Views, subsets: Tensor
 ) -> Tensor:
-    """Returns the scores (K,) of an image (N, d) reduced to each set of cells (K, cells) bool."""
-    mask = torch.ones(len(present), len(features), dtype=torch.bool)
-    mask[:, -present.shape[1] :] = present  # a summary feature before the cells is never removed
-    views = runtime.image_views(features.expand(len(present), -1, -1), name, mask=mask)
+    """Returns the scores (K,) of an image (N, d) reduced to `subsets` (K, cells) bool of cells."""
+    mask = torch.ones(len(subsets), len(features), dtype=torch.bool)
+    mask[:, -subsets.shape[1] :] = subsets  # a summary feature before the cells is never removed
+    views = runtime.image_views(features.expand(len(subsets), -1, -1), name, mask=mask)
     return runtime.methods[name].score(views, query)[:, 0]
 
 
 def deletion_areas(score: Callable[[Tensor], Tensor], orders: np.ndarray) -> np.ndarray:
-    """Returns the areas (2, O) of deletion and insertion in O orders: the mean scores of all steps.
+    """Returns the areas (2, O) of deletion and insertion in O orders of the cells.
 
-    `score` maps K non-empty sets of cells (K, cells) bool to scores (K,). `orders` (O, cells) hold
-    a value for each cell. Cells are removed or added by descending value; the index decides ties.
+    An area is the mean score over all steps. `score` maps K non-empty sets of cells (K, cells)
+    bool to scores (K,). `orders` (O, cells) hold a value for each cell. Cells are removed or added
+    by descending value; the index decides ties.
     """
     count = orders.shape[1]
     ranks = (-orders).argsort(axis=1, kind="stable").argsort(axis=1)  # (O, cells)
     sizes = np.linspace(0, count, _STEP_COUNT + 1).round().astype(int)
     after_deletion = ranks[:, None] >= sizes[:-1, None]  # (O, S steps, cells), never empty
     after_insertion = ranks[:, None] < sizes[1:, None]
-    present = np.stack([after_deletion, after_insertion]).reshape(-1, count)  # (2 * O * S, cells)
-    scores = score(torch.from_numpy(present)).cpu().numpy()
-    areas: np.ndarray = scores.reshape(2, len(orders), _STEP_COUNT).mean(axis=2)
-    return areas
+    subsets = np.stack([after_deletion, after_insertion]).reshape(-1, count)  # (2 * O * S, cells)
+    scores = score(torch.from_numpy(subsets)).cpu().numpy()
+    return scores.reshape(2, len(orders), _STEP_COUNT).mean(axis=2)
 
 
 def moment_metrics(runtime: Runtime, name: str, data: Split, features: Tensor) -> dict[str, float]:

@@ -113,8 +113,8 @@ def foil_metrics(
 ) -> dict[str, float]:
     """Measures how often the true caption of a pair scores above its foil; ties count half.
 
-    `images` holds a method's views of the N_img images to which the foils belong. Returns for each
-    kind that occurs the percentage `foil_KIND`; the number of pairs, `foil_KIND_pairs`; and
+    `images` holds a method's views of the images that the foils describe. Returns for each kind
+    that occurs the percentage `foil_KIND`; the number of pairs, `foil_KIND_pairs`; and
     `foil_KIND_margin`, half the width of the 95 % interval by the normal approximation.
     """
     texts = text_views(runtime, name, [f.true for f in foils] + [f.false for f in foils])
@@ -132,7 +132,7 @@ def foil_metrics(
 
 def print_foils(rows: Rows) -> None:
     """Prints a row for each method, and a row with the numbers of pairs."""
-    sample = next(iter(rows.values()))  # all methods are measured on the same pairs
+    sample = next(iter(rows.values()))  # all methods have the same pairs
     keys = {kind.replace("_", " "): f"foil_{kind}" for kind in KINDS if f"foil_{kind}" in sample}
     table = [
         [name, *(f"{row[key]:.1f} ± {row[f'{key}_margin']:.1f}" for key in keys.values())]

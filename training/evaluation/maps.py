@@ -63,11 +63,12 @@ def rollout(attentions: Sequence[Tensor]) -> Tensor:
 
 
 def grad_eclip(encoder: CLIPImageEncoder, states: Sequence[Tensor], text: Tensor) -> Tensor:
-    """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic), channels c.
+    """Returns Grad-ECLIP's maps (B, N) of texts (B, D): ReLU(sum_c w_c lambda_i v_ic).
 
-    w is the gradient of the cosine with respect to the last attention's output for [CLS], before
-    the output projection. v_i is the value of patch i, with all heads concatenated. lambda_i is the
-    cosine of query and key, scaled to 0..1. It replaces the softmax, which favours few patches.
+    The sum is over channels. w is the gradient of the cosine with respect to the last attention's
+    output for [CLS], before the output projection. v_i is the value of patch i, with all heads
+    concatenated. lambda_i is the cosine of query and key, scaled to 0..1. It replaces the softmax,
+    which favours few patches.
     """
     layer, state = encoder.model.encoder.layers[-1], states[-2]  # (B, T, h)
     attention, normed = layer.self_attn, layer.layer_norm1(state)
@@ -90,10 +91,10 @@ def legrad(
 ) -> Tensor:
     """Returns LeGrad's maps (B, N) of texts (B, D).
 
-    A map averages, over heads, queries and layers, the positive part of the gradient of a layer's
-    score with respect to the layer's attention. The score is the cosine of the text and the layer's
-    mean token, projected like the embedding, as in the authors' code. The final scaling to 0..1 is
-    left out, because it does not change the order.
+    The gradient of each layer's score with respect to the layer's attention is taken. A map is the
+    mean of the gradients' positive parts over heads, queries and layers. The score is the cosine of
+    the text and the layer's mean token, projected like the embedding, as in the authors' code. The
+    final scaling to 0..1 is left out, because it does not change the order.
     """
     gradients = list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
@@ -133,12 +134,12 @@ def measure_maps(
     """Measures all maps of a pack of CLIP on images with masks, see the module's docstring.
 
     `method` is None for the first method of the pack that reads rows. `source` names the pack's
-    weights, as in `export.clip`. If it is None, the source is the pack itself if the pack was
-    trained by `training/loop/clip.py`, otherwise the one in `pack.json`. Returns for each map, and
-    for `chance`, the metrics `sentence`, `word` and `name` in percent, and `deletion` and
-    `insertion` in units of the cosine. The suffix `_behind` marks the lead of the exact rows over
-    the map; `_low` and `_high` mark the bounds of 95 % intervals. Raises ValueError if the pack has
-    no rows, `source` has other weights, or no object has a mask.
+    weights, as in `export.clip`. None stands for the source in `pack.json`, or for the pack itself
+    if `training/loop/clip.py` trained it. Returns for each map, and for `chance`, the metrics
+    `sentence`, `word` and `name` in percent, and `deletion` and `insertion` in units of the cosine.
+    The suffix `_behind` marks the lead of the exact rows over the map; `_low` and `_high` mark the
+    bounds of 95 % intervals. Raises ValueError if the pack has no rows, `source` has other weights,
+    or no object has a mask.
     """
     name = method or next((n for n, m in runtime.methods.items() if m.features_add_up), None)
     if name is None or not runtime.methods[name].features_add_up:
@@ -221,7 +222,7 @@ def _make_questions(runtime: Runtime, data: Split, name: str) -> Iterator[_Quest
     area_rows = set(rows[evidence.subsample_rows(len(rows), evidence.AREA_CAPTIONS)].tolist())
     mentions: dict[int, list[Mention]] = {row: [] for row in rows.tolist()}
     for mention in evidence.find_mentions(runtime, data):
-        mentions.get(mention.text, []).append(mention)
+        mentions.get(mention.text, []).append(mention)  # drops those of other captions
     names = sorted({mention.name for entries in mentions.values() for mention in entries})
     embeddings = dict(zip(names, runtime.text_features(names, name)[0].sum(dim=1), strict=True))
     for row, entries in mentions.items():
@@ -234,17 +235,17 @@ def _make_questions(runtime: Runtime, data: Split, name: str) -> Iterator[_Quest
 
 
 @torch.no_grad()
-def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, present: Tensor) -> Tensor:
-    """Returns the cosines (K,) of a text (D,) and an image reduced to `present` patches (K, N)."""
+def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, subsets: Tensor) -> Tensor:
+    """Returns the cosines (K,) of a text (D,) and an image reduced to subsets (K, N) of patches."""
     model = encoder.model
     tokens = model.pre_layrnorm(model.embeddings(pixels)[0])  # (T, h)
-    present = nn.functional.pad(present.to(tokens.device), (1, 0), value=True)  # with [CLS]
-    counts, scores = present.sum(dim=1), tokens.new_empty(len(present))
-    for count in counts.unique():  # sets of equal size form a batch without padding
-        sets = counts == count
-        indices = present[sets].nonzero()[:, 1].unflatten(0, (-1, int(count)))
+    subsets = nn.functional.pad(subsets.to(tokens.device), (1, 0), value=True)  # with [CLS]
+    counts, scores = subsets.sum(dim=1), tokens.new_empty(len(subsets))
+    for count in counts.unique():  # subsets of equal size form a batch without padding
+        rows = counts == count
+        indices = subsets[rows].nonzero()[:, 1].unflatten(0, (-1, int(count)))
         hidden = model.encoder(inputs_embeds=tokens[indices]).last_hidden_state
-        scores[sets] = _cosine(encoder, hidden[:, 0], text[None])
+        scores[rows] = _cosine(encoder, hidden[:, 0], text[None])
     return scores
 
 
@@ -259,13 +260,13 @@ def _load_encoder(runtime: Runtime, data: Split, name: str, source: str | None) 
     projected = f"{source}#projected"
     encoder, preprocess, _ = load_image_source(projected, runtime.device, rounded=False)
     assert isinstance(encoder, CLIPImageEncoder)
-    if preprocess == runtime.preprocess:  # then compare the embeddings of an image
+    if preprocess == runtime.preprocess:  # then compare embeddings
         pixels = preprocess([data.images[0]])
-        rows = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D)
+        expected = runtime.pixel_features(pixels, name).sum(dim=1)  # (1, D), by the pack
         with torch.no_grad():
             embedding = encoder(torch.from_numpy(pixels).to(runtime.device))[:, 0]
-        same_shape = embedding.shape == rows.shape
-        if same_shape and bool((embedding - rows).abs().max() < 1e-3 * rows.abs().max()):
+        same_shape = embedding.shape == expected.shape
+        if same_shape and bool((embedding - expected).abs().max() < 1e-3 * expected.abs().max()):
             encoder.model.set_attn_implementation("eager")
             return encoder
     reason = f"{source} does not hold the weights of {runtime.info.name}"

@@ -122,7 +122,7 @@ def mean_interval(
 def _bootstrap_sums(
     random: np.random.Generator, groups: np.ndarray, *columns: np.ndarray
 ) -> list[np.ndarray]:
-    """Returns sums (DRAWS,) of columns (N,) over bootstrap samples (Efron and Tibshirani, 1993)."""
+    """Returns sums (DRAWS,) of columns (N,) over resampled groups (Efron and Tibshirani, 1993)."""
     _, index = np.unique(groups, return_inverse=True)
     count = int(index.max()) + 1
     copies = random.multinomial(count, np.full(count, 1 / count), size=DRAWS)  # (DRAWS, groups)

@@ -1,14 +1,12 @@
 """Queries ("questions") about the images of a split, with known relevant images ("answers").
 
 Kinds with an answer:
-
     caption    a caption of the split
     thing      the name of an object or, for photographs, a word of the captions
     pair       two things
     inserted   a caption with an additional word of random letters
 
 Kinds without an answer:
-
     gibberish  one to three words of random letters
     unknown    a word of random letters, and a thing
     random     three to seven random words of the vocabulary
@@ -27,9 +25,9 @@ from polyview.export.runtime import Runtime
 from polyview.training.data.split import Split
 from polyview.training.scenes.captions import with_article
 
-_PAIR_COUNT, _RANDOM_COUNT = 600, 300  # pairs; questions of each kind with random words
+_PAIR_COUNT, _RANDOM_COUNT = 600, 300  # numbers of pairs, and of each kind with random words
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-_MIN_IMAGES, _RARITY = 3, 7  # a thing is a caption word of at least 3 images and at most 1 in 7
+_MIN_IMAGES, _RARITY = 3, 7  # a word is a thing if 3 images or more have it, and at most 1 in 7
 
 
 class Questions(NamedTuple):
@@ -100,7 +98,7 @@ def _images_by_thing(data: Split) -> dict[str, np.ndarray]:
 
 
 def _name_phrase(name: str, random: np.random.Generator) -> str:
-    """Returns the name, in half of the calls with an article."""
+    """Returns the name, with an article in half of the calls."""
     return with_article(name) if random.random() < 0.5 else name
 
 

@@ -89,10 +89,10 @@ def print_metrics(title: str, columns: Mapping[str, str], rows: Rows, strict: bo
 def print_mistakes(
     a: str, b: str, matrices: Mapping[str, np.ndarray], data: Split, k: int, path: Path | None
 ) -> dict[str, Any]:
-    """Counts captions for which one, both or neither of two methods find an image within rank k.
+    """Counts captions whose images only one, both or neither of two methods find within rank k.
 
     `matrices` holds the scores (N_img, N_txt) of each method. Prints the results, and writes all
-    captions to a CSV file if a path is given. Returns the values of `mistakes.summarize`; `kinds`,
+    captions to a CSV file if `path` is given. Returns the values of `mistakes.summarize`; `kinds`,
     from `mistakes.count_by_kind`; and `a`, `b` and `k`.
     """
     relevant = data.relevant() if data.relevant else np.empty((len(data.captions), 0), int)
@@ -145,8 +145,8 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 
     `NAME.t2i.trec` and `NAME.i2t.trec` hold a method's best `DEPTH` items for each query. Each line
     `qid Q0 docid rank score tag` is an item; ranks start at 1. `t2i.qrels` and `i2t.qrels` hold the
-    relevant items as `qid 0 docid 1`; only the labelled pairs of image and caption if not all are
-    known. Images are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
+    relevant items as `qid 0 docid 1`. If not all are known, only an image and its captions count as
+    relevant. Images are named `i0`, `i1`, ... and captions `t0`, `t1`, ... by their rows.
     """
     relevant = data.image_of[:, None] if data.relevant is None else data.relevant()
     truth = [(f"t{text}", f"i{row}") for text, rows in enumerate(relevant) for row in rows.tolist()]
@@ -167,9 +167,9 @@ def write_trec(folder: Path, scores: Mapping[str, np.ndarray], data: Split) -> N
 def read_run(path: Path, data: Split, k: int) -> np.ndarray:
     """Reads a text-to-image run in the format of `write_trec`.
 
-    The caption in row 3 is named `t3` or `3`, the image in row 3 `i3`, `3`, or by its file name
-    with or without suffix. Higher scores rank first; the rank column decides ties. Returns scores
-    (N_img, N_txt) float32 with the same ranking, and -inf for images that are not listed. Raises
+    The caption in row 3 is named `t3` or `3`. The image in row 3 is named `i3` or `3`, or by its
+    file name with or without suffix. Higher scores rank first; the rank column decides ties.
+    Returns scores (N_img, N_txt) float32 with the same ranking, -inf for unlisted images. Raises
     ValueError for an invalid line or an unknown item, and if every caption has fewer than k images.
     """
     images = {form.format(row): row for row in range(data.image_count) for form in ("i{}", "{}")}

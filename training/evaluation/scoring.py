@@ -18,9 +18,9 @@ CAPTION_BATCH_SIZE = 256
 
 
 def draw_half(data: Split, index: int) -> Split:
-    """Draws random half 0 or 1 of a split; raises ValueError if its images are no photographs."""
+    """Draws random half 0 or 1 of a split; raises ValueError unless its images are photographs."""
     if data.relevant is not None or not isinstance(data.images, ImageFiles):
-        raise ValueError(f"--halves needs photographs, and {data.folder} has none; leave it out")
+        raise ValueError(f"--halves needs photographs, and {data.folder} has none; omit --halves")
     rows = np.sort(np.random.default_rng(0).permutation(len(data.images))[index::2])
     return data.select_photographs(rows)
 
@@ -34,8 +34,8 @@ def limit_frames(runtime: Runtime, data: Split) -> Split:
         return data
     counts = {int(entry.config.get("frames", 0)) for entry in runtime.info.methods.values()}
     if len(counts) > 1:
-        reason = f"the methods of {runtime.info.name} read {sorted(counts)} frames of a clip"
-        raise ValueError(f"{reason}; measure separate packs, or the runs")
+        cause = f"the methods of {runtime.info.name} read {sorted(counts)} frames of a clip"
+        raise ValueError(f"{cause}; measure separate packs, or the runs")
     return data.with_frames(counts.pop())
 
 
@@ -58,17 +58,16 @@ def image_features(runtime: Runtime, data: Split, method: str) -> Tensor | np.nd
     source, dim = data.folder.parent, runtime.info.image_encoder.dim
     if runtime.image_encoder_of(method) is None:
         if len(data.images) or not isinstance(data.features, np.ndarray | Clips):
-            requirement = f"precomputed features of width {dim}"
-            advice = "choose a folder of features (training/data/precomputed.py)"
-            raise ValueError(f"{source} holds images, but the pack reads {requirement}; {advice}")
+            cause = f"{source} holds images, but the pack reads precomputed features of width {dim}"
+            raise ValueError(f"{cause}; choose a feature folder (training/data/precomputed.py)")
         if (width := data.features.shape[2]) != dim:
-            reason = f"{source} holds features of width {width}, but the pack reads width {dim}"
-            raise ValueError(f"{reason}; choose a folder of the features that it was trained on")
+            cause = f"{source} holds features of width {width}, but the pack reads width {dim}"
+            raise ValueError(f"{cause}; choose a folder of the features that it was trained on")
         return data.features[:]
     total = len(data.images)
     if not total:
-        reason = f"{source} holds precomputed features, but the pack reads images"
-        raise ValueError(f"{reason}; choose a folder of images")
+        cause = f"{source} holds precomputed features, but the pack reads images"
+        raise ValueError(f"{cause}; choose a folder of images")
     batches = []
     for start in tqdm(range(0, total, IMAGE_BATCH_SIZE), desc="images", mininterval=1):
         rows = range(start, min(start + IMAGE_BATCH_SIZE, total))
@@ -95,7 +94,7 @@ def split_views(
 
 
 def text_views(runtime: Runtime, method: str, texts: Sequence[str]) -> Views:
-    """Encodes N_txt texts in batches; returns a method's views, W of each text."""
+    """Encodes texts in batches; returns a method's views, with embeddings (N_txt, W, D)."""
     starts = range(0, len(texts), CAPTION_BATCH_SIZE)
     batches = [runtime.text_views(texts[i : i + CAPTION_BATCH_SIZE], method) for i in starts]
     return Views(torch.cat([batch.embeddings for batch in batches]))
@@ -119,9 +118,9 @@ def ensemble_scores(scores: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def ensemble_members(names: Iterable[str], known: Iterable[str], kind: str) -> list[str]:
-    """Returns the distinct methods or runs that `names` and the ensembles in it (`a+b`) name.
+    """Returns the distinct methods or runs in `names`, which may hold ensembles such as `a+b`.
 
-    `kind`, "method" or "run", is the word for them in messages. Raises ValueError if a name is not
+    `kind` is the word for them in messages, "method" or "run". Raises ValueError if a name is not
     among the `known`, or an ensemble repeats a name.
     """
     known, distinct_members = list(known), list[str]()

@@ -50,8 +50,7 @@ def own_scores(
             pair_scores = block[..., image_of[rows] - start, np.arange(len(rows))]  # (..., rows)
             scores.append(pair_scores.float().cpu().numpy())
             text_rows.append(rows)
-    table: np.ndarray = np.concatenate(scores, axis=-1)[..., np.concatenate(text_rows).argsort()]
-    return table
+    return np.concatenate(scores, axis=-1)[..., np.concatenate(text_rows).argsort()]
 
 
 def view_statistics(
@@ -181,8 +180,8 @@ def view_metrics(
         maps = runtime.to_grid(images.attention).flatten(2).cpu().numpy()  # (N_img, V, cells)
         values |= faithfulness(maps, covered, data.image_of, winners)
     if head.views_are_elements:
-        pattern = re.compile(r"(wins|pointing|mass)_\d+")
-        return {key: value for key, value in values.items() if not pattern.fullmatch(key)}
+        pattern = r"(wins|pointing|mass)_\d+"
+        return {key: value for key, value in values.items() if not re.fullmatch(pattern, key)}
     return values
 
 
@@ -190,7 +189,7 @@ def print_views(rows: Rows) -> None:
     """Prints a row for each view, in percent, and a summary for each method."""
     table, summaries = [], [""]
     for name, row in rows.items():
-        count = sum(key.startswith("wins_") for key in row) - 1  # V; without the entropy
+        count = sum(key.startswith("wins_") for key in row) - 1  # V; one key is the entropy
         lines = [(f"{name} {view}", f"_{view}") for view in range(1, count + 1)]
         if "pointing" in row:
             lines += [(f"{name}, the winning view", ""), (f"{name}, chance", "_chance")]

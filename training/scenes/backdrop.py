@@ -30,7 +30,7 @@ def sprite_light(layout: Layout) -> tuple[Array, Array, float]:
 
 
 def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
-    """Paints everything behind the objects, an RGB image of SIZE x SIZE."""
+    """Paints everything behind the objects; returns an RGB image of SIZE x SIZE."""
     weather, time, horizon = layout.weather or "clear", layout.time or "day", layout.horizon
     is_indoors = layout.setting in _ROOM_PAINTERS
     light = _light_values(time, "room" if is_indoors else "ground")
@@ -44,7 +44,7 @@ def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
             light = light * np.float32(0.84)
     pixels = np.asarray(surface)
     colors, alpha = pixels[..., :3], pixels[..., 3:]
-    scene = np.where(alpha == GLOW, colors, colors * light)  # windows keep their colours
+    scene = np.where(alpha == GLOW, colors, colors * light)  # windows stay bright
     scene = np.where(alpha > 0, scene, np.asarray(sky))
     if weather == "fog":
         scene = _add_fog(scene, _light_values(time, "fog"), horizon, rng)
@@ -52,7 +52,7 @@ def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
 
 
 def _paint_sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Image.Image:
-    """Paints the sky and its clouds down to just below the horizon."""
+    """Paints the sky with clouds and, in clear weather, the sun, or the moon and stars."""
     rows = min(SIZE, horizon + 12)
     ramp = (np.arange(rows, dtype=np.float32) / max(horizon, 60)).clip(0, 1) ** 1.2
     colors = _light_values(time, "clear" if weather == "clear" else "overcast")  # top and horizon
@@ -66,7 +66,7 @@ def _paint_sky(time: str, weather: str, horizon: int, rng: np.random.Generator) 
     opacity = ((noise - np.float32(0.92 - 0.5 * cloudiness)) * 3.2).clip(0, 0.8)
     cloud_color = _light_values(time, "tint") * np.float32(brightness)
     canvas = canvas + opacity * (cloud_color - canvas)
-    image = Image.new("RGB", (SIZE, SIZE))
+    image = Image.new("RGB", (SIZE, SIZE))  # black below the sky
     image.paste(Image.fromarray(canvas.clip(0, 255).astype(np.uint8)))
     if weather == "clear":
         _draw_lights(image, time, horizon, rng)
@@ -84,13 +84,12 @@ def _draw_lights(image: Image.Image, time: str, horizon: int, rng: np.random.Gen
     """Draws the sun, or the moon and the stars."""
     draw = ImageDraw.Draw(image, "RGBA")
     x = float(rng.uniform(20, SIZE - 20))
-    rings: tuple[tuple[float, int], ...]
     if time == "sunset":
         y, radius = horizon - float(rng.uniform(2, 12)), float(rng.uniform(15, 22))
-        rings, color = ((2.4, 40), (1.7, 60), (1.0, 255)), (255, 214, 110)
+        rings, color = [(2.4, 40), (1.7, 60), (1.0, 255)], (255, 214, 110)
     elif time == "day":
         y, radius = float(rng.uniform(14, max(16, horizon * 0.5))), float(rng.uniform(9, 14))
-        rings, color = ((1.8, 60), (1.0, 255)), (255, 240, 150)
+        rings, color = [(1.8, 60), (1.0, 255)], (255, 240, 150)
     else:
         for _ in range(int(rng.integers(40, 90))):
             sx, sy = rng.uniform(0, SIZE), rng.uniform(0, max(horizon, 40))
@@ -98,7 +97,7 @@ def _draw_lights(image: Image.Image, time: str, horizon: int, rng: np.random.Gen
             if rng.random() < 0.15:
                 draw.circle((sx, sy), 1, fill=(255, 255, 235, 220))
         y, radius = float(rng.uniform(14, max(16, horizon * 0.5))), float(rng.uniform(8, 13))
-        rings, color = ((1.6, 36), (1.0, 255)), (240, 240, 220)
+        rings, color = [(1.6, 36), (1.0, 255)], (240, 240, 220)
     for scale, alpha in rings:
         draw.circle((x, y), radius * scale, fill=(*color, alpha))
     if time == "night" and rng.random() < 0.6:  # a crescent
@@ -130,10 +129,10 @@ def paint_weather(image: Image.Image, layout: Layout, rng: np.random.Generator) 
     return image
 
 
-def _window(
+def _draw_window(
     image: Image.Image, sky: Image.Image, box: tuple[int, int, int, int], frame: Rgb
 ) -> None:
-    """Paints a window that shows the sky, with a frame of the colour `frame` around `box`."""
+    """Draws a window that shows the sky in `box`, with a frame of the colour `frame`."""
     left, top, right, bottom = box
     draw = ImageDraw.Draw(image)
     draw.rectangle((left - 4, top - 4, right + 4, bottom + 4), fill=frame)
@@ -146,15 +145,15 @@ def _window(
 
 
 def _paint_room(horizon: int, rng: np.random.Generator, sky: Image.Image) -> Image.Image:
-    papers = [(214, 190, 160), (186, 204, 190), (200, 184, 212), (226, 202, 150), (214, 176, 170)]
-    paper = jitter(papers[int(rng.integers(len(papers)))], rng)
+    colors = [(214, 190, 160), (186, 204, 190), (200, 184, 212), (226, 202, 150), (214, 176, 170)]
+    wallpaper = jitter(colors[int(rng.integers(len(colors)))], rng)
     wood = jitter((150, 100, 60), rng)
-    image, draw = paint_area(0, paper, paper, rng, 2)
+    image, draw = paint_area(0, wallpaper, wallpaper, rng, 2)
     boards, _ = paint_area(horizon, wood, shade(wood, 1.1), rng, 5)
     image.paste(boards.crop((0, horizon, SIZE, SIZE)), (0, horizon))
     gap = int(rng.integers(14, 26))
     for x in range(int(rng.integers(gap)), SIZE, gap):
-        draw.line((x, 0, x, horizon), fill=shade(paper, 0.92), width=3)
+        draw.line((x, 0, x, horizon), fill=shade(wallpaper, 0.92), width=3)
     draw.rectangle((0, horizon - 6, SIZE, horizon), fill=(244, 238, 226))
     for row, y in enumerate(range(horizon + 14, SIZE + 14, 14)):
         draw.line((0, y, SIZE, y), fill=shade(wood, 0.72))
@@ -165,7 +164,8 @@ def _paint_room(horizon: int, rng: np.random.Generator, sky: Image.Image) -> Ima
     for reach, height, color in ((76, 22, shade(rug, 1.4)), (68, 18, rug)):
         draw.ellipse((center - reach, level - height, center + reach, level + height), fill=color)
     left, width = int(rng.integers(14, 120)), int(rng.integers(62, 86))
-    _window(image, sky, (left, 12, left + width, 12 + int(rng.integers(54, 70))), (246, 242, 232))
+    box = (left, 12, left + width, 12 + int(rng.integers(54, 70)))
+    _draw_window(image, sky, box, (246, 242, 232))
     return image
 
 
@@ -178,14 +178,15 @@ def _paint_kitchen(horizon: int, rng: np.random.Generator, sky: Image.Image) -> 
     for y in range(0, horizon, 13):
         draw.line((0, y, SIZE, y), fill=shade(tile, 0.84))
     left, width = int(rng.integers(14, 120)), int(rng.integers(58, 80))
-    _window(image, sky, (left, 10, left + width, 10 + int(rng.integers(44, 56))), (250, 250, 250))
+    box = (left, 10, left + width, 10 + int(rng.integers(44, 56)))
+    _draw_window(image, sky, box, (250, 250, 250))
     slate = jitter((70, 90, 112), rng)
     for row in range(9):  # a chequered floor in perspective
         for column in range(-8, 17):
             corners = []
             for side, depth in ((0, row), (1, row), (1, row + 1), (0, row + 1)):
-                across = SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
-                corners.append((across, horizon + (SIZE - horizon) * (depth / 9) ** 1.5))
+                corner_x = SIZE / 2 + (column + side - 4.5) * 42 * (0.55 + 0.75 * depth / 9)
+                corners.append((corner_x, horizon + (SIZE - horizon) * (depth / 9) ** 1.5))
             draw.polygon(corners, fill=slate if (row + column) % 2 else (236, 234, 228))
     doors = [(120, 160, 150), (196, 120, 90), (222, 206, 176), (98, 128, 168)]
     wood, top = jitter(doors[int(rng.integers(len(doors)))], rng), horizon - 36

@@ -1,6 +1,6 @@
 """Writes five captions for a scene, each about a different aspect, and the fact that each asserts.
 
-The `fact` of a caption has exactly the assertions of its words.
+The `fact` of a caption asserts exactly what the text asserts.
 """
 
 import re
@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from polyview.export.pack.gallery import GalleryObject
 from polyview.training.scenes.classes import CLASS_OF, ObjectClass
 from polyview.training.scenes.motion import Clip
 from polyview.training.scenes.relevance import Box, holds
-from polyview.training.scenes.world import Caption, Scene, SceneObject, Truth
+from polyview.training.scenes.world import Caption, Scene, Truth
 
 _FILE = Path(__file__).with_name("sentences.toml")
 SENTENCES: dict[str, Any] = tomllib.loads(_FILE.read_text("utf-8"))
@@ -30,8 +29,8 @@ class ObjectGroup:
     """All objects of one class in a scene."""
 
     kind: ObjectClass
-    indices: tuple[int, ...]
-    color: str | None
+    indices: tuple[int, ...]  # into the objects of the scene
+    color: str | None  # None if the class has no colours
 
     @property
     def count(self) -> int:
@@ -56,7 +55,7 @@ class Draft:
         return options[int(self.rng.integers(len(options)))]
 
     def name(self, group: ObjectGroup, *, exact: bool = False) -> str:
-        """Names a group, such as "two red cars", and extends the fact; `exact` gives the number."""
+        """Names a group, such as "two red cars", and extends the fact; `exact` forces a number."""
         entry: dict[str, Any] = {"name": group.kind.name}
         nouns = group.kind.nouns
         is_canonical = self.chance(0.55) or len(nouns) == 1
@@ -72,11 +71,11 @@ class Draft:
             entry["count"] = group.count
             return f"{group.count if self.chance(0.08) else NUMBERS[group.count]} {plural}"
         phrases = [("some", 2), ("a few", 3), ("several", 3), ("a group of", 3)]
-        word, entry["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
-        return f"{word} {plural}"
+        phrase, entry["min"] = phrases[int(self.rng.integers(4)) if group.count > 2 else 0]
+        return f"{phrase} {plural}"
 
     def names(self, groups: Sequence[ObjectGroup], *, exact: bool = False) -> list[str]:
-        """Names groups in random order."""
+        """Names groups in random order, with `exact` as in `name`."""
         return [self.name(groups[i], exact=exact) for i in self.rng.permutation(len(groups))]
 
     def describe(self, scene: Scene | Clip, *, time: bool = False, weather: bool = False) -> str:
@@ -108,7 +107,7 @@ class Draft:
         words: dict[str, Any] = dict(slots)
         for slot, names in slots.items():
             if isinstance(names, list):
-                is_first_singular = re.match("an? (?!few )", names[0]) is not None
+                is_first_singular = re.match("an? (?!few )", names[0]) is not None  # not "a few"
                 is_plural = not is_first_singular or len(names) > 1
                 words[slot] = join_names(names)
                 words[f"{slot}_are"] = "are" if is_plural else "is"
@@ -124,8 +123,8 @@ def with_article(noun: str) -> str:
     >>> [with_article(noun) for noun in ("orange book", "umbrella", "unicorn", "ufo")]
     ['an orange book', 'an umbrella', 'a unicorn', 'a ufo']
     """
-    vowel = noun[0] in "aeio" or (noun[0] == "u" and not noun.startswith(("uni", "ufo")))
-    return f"{'an' if vowel else 'a'} {noun}"
+    takes_an = noun[0] in "aeio" or (noun[0] == "u" and not noun.startswith(("uni", "ufo")))
+    return f"{'an' if takes_an else 'a'} {noun}"
 
 
 def join_names(names: Sequence[str]) -> str:
@@ -139,12 +138,14 @@ def join_names(names: Sequence[str]) -> str:
 
 def object_groups(scene: Truth) -> list[ObjectGroup]:
     """Groups the objects of a scene by class, in the order of each group's first object."""
-    items: Sequence[SceneObject | GalleryObject] = scene.objects
+    items: Sequence[Any] = scene.objects
     members: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         members.setdefault(item.name, []).append(index)
-    groups = members.items()
-    return [ObjectGroup(CLASS_OF[name], tuple(i), items[i[0]].color) for name, i in groups]
+    return [
+        ObjectGroup(CLASS_OF[name], tuple(indices), items[indices[0]].color)
+        for name, indices in members.items()
+    ]
 
 
 def obvious_relations(first: Box, second: Box) -> list[str]:
@@ -177,11 +178,9 @@ def write_captions(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...
     return animal, things, relation, setting, _write_counting(groups, Draft(rng))
 
 
-def _sample(
-    groups: Sequence[ObjectGroup], count: int, rng: np.random.Generator
-) -> list[ObjectGroup]:
+def _draw_groups(groups: Sequence[ObjectGroup], count: int, draft: Draft) -> list[ObjectGroup]:
     """Draws at most `count` groups without replacement, in random order."""
-    indices = rng.choice(len(groups), min(count, len(groups)), replace=False)
+    indices = draft.rng.choice(len(groups), min(count, len(groups)), replace=False)
     return [groups[index] for index in indices.tolist()]
 
 
@@ -189,24 +188,24 @@ def _write_animal(
     scene: Scene, animals: list[ObjectGroup], others: list[ObjectGroup], draft: Draft
 ) -> Caption:
     """Writes a caption about one or two kinds of animals, often with other objects or the place."""
-    subjects = _sample(animals, 2, draft.rng)
+    subjects = _draw_groups(animals, 2, draft)
     if len(subjects) == 2 and draft.chance(0.5):
         return draft.fill(draft.pick(SENTENCES["list"]), "animal", x=draft.names(subjects))
     if len(subjects) == 2 and draft.chance(0.2):
         subjects = subjects[:1]
-    if draft.chance(0.6):
-        first = draft.names(subjects)
-        extra = _sample(others, 2 if len(subjects) == 1 and draft.chance(0.3) else 1, draft.rng)
-        return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=first, y=draft.names(extra))
+    is_paired = draft.chance(0.6)
     names = draft.names(subjects)
-    detail, night = draft.chance(0.4), draft.chance(0.5)
-    place = draft.describe(scene, time=detail and night, weather=detail and not night)
+    if is_paired:
+        extra = _draw_groups(others, 2 if len(subjects) == 1 and draft.chance(0.3) else 1, draft)
+        return draft.fill(draft.pick(SENTENCES["paired"]), "animal", x=names, y=draft.names(extra))
+    has_detail, is_time = draft.chance(0.4), draft.chance(0.5)
+    place = draft.describe(scene, time=has_detail and is_time, weather=has_detail and not is_time)
     return draft.fill(draft.pick(SENTENCES["placed"]), "animal", x=names, s=place)
 
 
 def _write_things(others: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption that names two or three groups of objects that are not animals."""
-    sample = _sample(others, 3 if draft.chance(0.3) else 2, draft.rng)
+    sample = _draw_groups(others, 3 if draft.chance(0.3) else 2, draft)
     if draft.chance(0.4):
         first_name, other_names = draft.names(sample[:1]), draft.names(sample[1:])
         return draft.fill(draft.pick(SENTENCES["paired"]), "things", x=first_name, y=other_names)
@@ -221,7 +220,7 @@ def _write_relation(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Ca
         for kind in obvious_relations(box, box_2):
             options.setdefault(kind, []).append([first, second])
         for third, box_3 in singles:
-            is_apart = min(box[0] - box_2[2], box_3[0] - box[2]) > -0.02  # left to right: 2, 1, 3
+            is_apart = min(box[0] - box_2[2], box_3[0] - box[2]) > -0.02  # second, first, third
             if third not in (first, second) and is_apart and holds("between", box, box_2, box_3):
                 sides = [second, third] if draft.chance(0.5) else [third, second]
                 options.setdefault("between", []).append([first, *sides])
@@ -249,7 +248,7 @@ def _write_setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Cap
     with_time, with_weather = draft.chance(0.55), draft.chance(0.55)
     detail_count = int(with_time and has_time) + int(with_weather and has_weather)
     count = 2 if draft.chance((0.55, 0.25, 0.12)[detail_count]) else 1
-    names = draft.names(_sample(groups, count, draft.rng))
+    names = draft.names(_draw_groups(groups, count, draft))
     place = draft.describe(scene, time=with_time, weather=with_weather)
     return draft.fill(draft.pick(SENTENCES["placed"]), "setting", x=names, s=place)
 
@@ -257,13 +256,13 @@ def _write_setting(scene: Scene, groups: list[ObjectGroup], draft: Draft) -> Cap
 def _write_counting(groups: list[ObjectGroup], draft: Draft) -> Caption:
     """Writes a caption about a counted group, usually with another group."""
     plural_groups = [group for group in groups if group.count > 1]
-    counted_group = _sample(plural_groups, 1, draft.rng)[0]
+    counted_group = _draw_groups(plural_groups, 1, draft)[0]
     name = draft.name(counted_group, exact=True)
     number, _, plural = name.partition(" ")
     words: dict[str, str | list[str]] = {"x": [name], "n": number, "plural": plural}
     if draft.chance(0.12):
         return draft.fill(draft.pick(SENTENCES["counted_alone"]), "counting", **words)
     candidates = plural_groups if len(plural_groups) > 1 and draft.chance(0.6) else groups
-    other = _sample([group for group in candidates if group is not counted_group], 1, draft.rng)
+    other = _draw_groups([group for group in candidates if group is not counted_group], 1, draft)
     words["y"] = draft.names(other, exact=True)
     return draft.fill(draft.pick(SENTENCES["counted"]), "counting", **words)

@@ -1,7 +1,7 @@
 """The object classes of the scenes world: names, synonyms, glyphs, colours (`classes.toml`).
 
 No name belongs to two classes or is part of a name of another class, so that the words of a caption
-identify classes (tested).
+identify classes. Tests check this.
 """
 
 import re
@@ -84,7 +84,7 @@ COLORS: tuple[str, ...] = tuple(sorted({color for kind in CLASSES for color in k
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Returns all singular and plural names of a class, or both forms of a noun of no class.
+    """Returns all singular and plural names of a class; for any other noun, its two forms.
 
     >>> names_of("dog")
     ('dog', 'dogs', 'puppy', 'puppies', 'hound', 'hounds')

@@ -22,12 +22,12 @@ from polyview.training.scenes.relevance import find_matches
 
 _CONDITIONS = ("setting", "change", "time", "weather")
 _OBJECT_TEMPLATES = ("{x}", "a clip with {x}", "{x} can be seen", "we see {x}", "there is {x}")
-_VERBS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # others slide
+_VERBS = {"animals": "runs", "people": "walks", "vehicles": "drives"}  # other groups slide
 _PLACE_TEMPLATES = ("{x} {s}", "{s} there is {x}", "a clip of {x} {s}", "{s} we see {x}")
 
 
 def write_clip_captions(clip: Clip, rng: np.random.Generator) -> tuple[ClipCaption, ...]:
-    """Writes the captions of a clip; `rng` determines the words."""
+    """Writes the captions of a clip; `rng` draws the objects and words."""
     kinds = ("free", "free", "motion", "order", "order")
     writers = _write_objects, _write_place, _write_motion, _write_order, _write_order
     captions = []
@@ -62,7 +62,7 @@ def _write_place(clip: Clip, draft: Draft) -> str:
 def _write_motion(clip: Clip, draft: Draft) -> str:
     """Writes a caption about the mover's action, or about the change of the whole image."""
     if clip.change is None:
-        return _write_event(clip, draft, 2)
+        return _write_event(clip, draft, 2)  # object 2 is the mover
     draft.fact["change"] = clip.change
     place = draft.describe(clip)
     text = draft.pick(SENTENCES["changes"][clip.change]).format(s=place)

@@ -90,11 +90,11 @@ def _draw_facts(
         others = [color for color in CLASS_OF[second["name"]].colors if color not in colors]
         if None in colors or not others:
             return None
-        # the true fact is wrong for objects of several colours, so `make_foils` drops the pair
+        # objects of several colours do not satisfy the true fact, so `make_foils` drops the pair
         color = min(map(str, colors))
-        true = second if kind == "added_color" else {**second, "color": color}
-        false = {**second, "color": str(rng.choice(others))}
-        return {"objects": [first, true]}, {"objects": [first, false]}
+        true_item = second if kind == "added_color" else {**second, "color": color}
+        false_item = {**second, "color": str(rng.choice(others))}
+        return {"objects": [first, true_item]}, {"objects": [first, false_item]}
     if kind == "replaced_place":
         others = [name for name in SENTENCES["places"] if name != scene.setting]
         fact: Fact = {"objects": [first], "setting": scene.setting}

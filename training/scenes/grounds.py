@@ -1,7 +1,7 @@
 """Paints outdoor settings in daylight, and settings without a time of day.
 
 A painter takes the row of the horizon, a random generator and the time of day. It returns an RGBA
-image whose sky is transparent.
+image whose sky is transparent. `reach` is half the width of a shape, `foot` is where it stands.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ from PIL import Image, ImageDraw
 
 from polyview.training.scenes.world import SIZE
 
-GLOW = 254  # alpha of lit windows, whose colours do not depend on the time of day
+GLOW = 254  # alpha of lit windows, which the light of the time of day does not change
 Rgb = tuple[int, int, int]
 
 
 def jitter(color: Rgb, rng: np.random.Generator, spread: float = 9.0) -> Rgb:
-    """Varies a colour at random; `spread` is the standard deviation of its lightness."""
-    moved = np.array(color) + rng.normal(0, spread) + rng.normal(0, spread / 3, 3)
-    r, g, b = (int(value) for value in moved.clip(0, 255))
+    """Varies a colour at random; `spread` is the standard deviation of the lightness."""
+    channels = np.array(color) + rng.normal(0, spread) + rng.normal(0, spread / 3, 3)
+    r, g, b = (int(value) for value in channels.clip(0, 255))
     return r, g, b
 
 
@@ -29,13 +29,13 @@ def shade(color: Rgb, factor: float) -> Rgb:
 def paint_area(
     top: int, near: Rgb, far: Rgb, rng: np.random.Generator, grain: float
 ) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """Paints rows from `top` down, fading from `far` to `near`, with noise of deviation `grain`."""
+    """Paints rows from `top` down, from colour `far` to `near`, with noise of deviation `grain`."""
     ramp = np.linspace(0, 1, SIZE - top, dtype=np.float32)[:, None, None]
     rows = np.array(far) + ramp * (np.array(near) - np.array(far))
     noise = rng.normal(0, grain, (SIZE // 2, SIZE // 2)).astype(np.float32)
-    fine = np.asarray(Image.fromarray(noise).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    texture = np.asarray(Image.fromarray(noise).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
     pixels = np.zeros((SIZE, SIZE, 4), dtype=np.uint8)
-    pixels[top:, :, :3] = (rows + fine[top:, :, None]).clip(0, 255).astype(np.uint8)
+    pixels[top:, :, :3] = (rows + texture[top:, :, None]).clip(0, 255).astype(np.uint8)
     pixels[top:, :, 3] = 255
     image = Image.fromarray(pixels)
     return image, ImageDraw.Draw(image)
@@ -44,7 +44,7 @@ def paint_area(
 def ridge(
     y: float, height: float, point_count: int, rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """Returns the polygon below a random skyline, whose points are at most `height` above row y."""
+    """Returns the polygon below a random skyline, which rises at most `height` above row `y`."""
     xs = np.linspace(-10, SIZE + 10, point_count)
     ys = y - rng.uniform(0, height, point_count)
     line = list(zip(xs.tolist(), ys.tolist(), strict=True))
@@ -66,18 +66,21 @@ def _paint_meadow(horizon: int, rng: np.random.Generator, _time: str) -> Image.I
     return image
 
 
-def _waves(draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.Generator) -> None:
+def _draw_waves(
+    draw: ImageDraw.ImageDraw, top: float, bottom: float, rng: np.random.Generator
+) -> None:
     """Draws the bright crests of waves, wider in the foreground."""
-    for x, t in rng.uniform((0, 0), (SIZE, 1), (int(bottom - top) // 2 + 8, 2)).tolist():
-        y, reach = top + t * (bottom - top), 4 + 16 * t
-        draw.arc((x - reach, y, x + reach, y + 2 + 5 * t), 190, 350, fill=(215, 238, 250), width=1)
+    for x, depth in rng.uniform((0, 0), (SIZE, 1), (int(bottom - top) // 2 + 8, 2)).tolist():
+        y, reach = top + depth * (bottom - top), 4 + 16 * depth
+        box = (x - reach, y, x + reach, y + 2 + 5 * depth)
+        draw.arc(box, 190, 350, fill=(215, 238, 250), width=1)
 
 
 def _paint_beach(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water, sand = jitter((38, 140, 200), rng), jitter((240, 214, 150), rng)
     image, draw = paint_area(horizon, shade(water, 1.2), water, rng, 5)
     shore = horizon + float(rng.uniform(26, 46))
-    _waves(draw, horizon + 2, shore, rng)
+    _draw_waves(draw, horizon + 2, shore, rng)
     slope, phase = float(rng.uniform(-18, 18)), float(rng.uniform(0, 6))
     xs = np.linspace(0, SIZE, 40)
     ys = shore + slope * (xs / SIZE - 0.5) + 3 * np.sin(xs / 14 + phase)
@@ -102,13 +105,13 @@ def _paint_street(horizon: int, rng: np.random.Generator, time: str) -> Image.Im
         wall = jitter(facades[int(rng.integers(len(facades)))], rng)
         draw.rectangle((x, top, x + width - 1, horizon + 4), fill=wall)
         draw.rectangle((x, top, x + width - 1, top + 3), fill=shade(wall, 0.7))
-        columns = int(width // 11)
+        column_count = int(width // 11)
         for row in range(int((horizon - top - 10) // 13)):
-            for column in range(columns):
-                wx, wy = x + 4 + column * (width - 4) / columns, top + 8 + row * 13
+            for column in range(column_count):
+                left, y = x + 4 + column * (width - 4) / column_count, top + 8 + row * 13
                 is_lit = time != "day" and rng.random() < (0.6 if time == "night" else 0.3)
                 pane = (255, 222, 120, GLOW) if is_lit else (58, 72, 96, 255)
-                draw.rectangle((wx, wy, wx + 5, wy + 7), fill=pane)
+                draw.rectangle((left, y, left + 5, y + 7), fill=pane)
         x += width
     pavement = horizon + 16
     draw.rectangle((0, horizon + 4, SIZE, pavement), fill=jitter((178, 174, 168), rng, 5))
@@ -137,7 +140,7 @@ def _paint_snowfield(horizon: int, rng: np.random.Generator, _time: str) -> Imag
 def _paint_sea(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     water = jitter((22, 98, 168), rng)
     image, draw = paint_area(horizon, shade(water, 0.82), shade(water, 1.25), rng, 6)
-    _waves(draw, horizon + 3, SIZE, rng)
+    _draw_waves(draw, horizon + 3, SIZE, rng)
     for _ in range(9):  # breakers
         x, y = rng.uniform(0, SIZE), rng.uniform(horizon + 20, SIZE)
         reach = 10 + 18 * (y - horizon) / SIZE
@@ -196,11 +199,11 @@ def _paint_mountains(horizon: int, rng: np.random.Generator, _time: str) -> Imag
             draw.polygon([(x - reach, base), (x, top), (x + reach, base)], fill=shade(rock, tone))
             flank = [(x, top), (x + reach, base), (x + reach * 0.2, base)]
             draw.polygon(flank, fill=shade(rock, tone * 0.8))
-            cap = (horizon - top) * 0.32
+            cap = (horizon - top) * 0.32  # height of the snow
             side = reach * cap / (base - top)
-            teeth = [(x + side * 0.4, top + cap * 0.75), (x, top + cap * 1.1)]
-            teeth += [(x - side * 0.5, top + cap * 0.8), (x - side, top + cap)]
-            draw.polygon([(x, top), (x + side, top + cap), *teeth], fill=(244, 248, 252))
+            edge = [(x + side * 0.4, top + cap * 0.75), (x, top + cap * 1.1)]
+            edge += [(x - side * 0.5, top + cap * 0.8), (x - side, top + cap)]
+            draw.polygon([(x, top), (x + side, top + cap), *edge], fill=(244, 248, 252))
     for x, y in rng.uniform((0, horizon + 10), (SIZE, SIZE), (26, 2)).tolist():
         reach = 2 + 5 * (y - horizon) / SIZE
         box = (x - reach, y - reach * 0.7, x + reach, y + reach * 0.7)
@@ -211,11 +214,11 @@ def _paint_mountains(horizon: int, rng: np.random.Generator, _time: str) -> Imag
 def _paint_farm(horizon: int, rng: np.random.Generator, _time: str) -> Image.Image:
     soil, crop = jitter((134, 92, 58), rng), jitter((214, 184, 74), rng)
     image, draw = paint_area(horizon, soil, shade(soil, 1.1), rng, 7)
-    vanish, step = float(rng.uniform(60, 164)), float(rng.uniform(38, 54))
+    vanishing_x, step = float(rng.uniform(60, 164)), float(rng.uniform(38, 54))
     for row in range(-9, 15):  # crops in rows that meet at the horizon
         foot = row * step
-        corners = [(vanish + (foot - vanish) * 0.12, horizon), (foot, SIZE)]
-        far_x = vanish + (foot + step * 0.5 - vanish) * 0.12
+        corners = [(vanishing_x + (foot - vanishing_x) * 0.12, horizon), (foot, SIZE)]
+        far_x = vanishing_x + (foot + step * 0.5 - vanishing_x) * 0.12
         corners += [(foot + step * 0.52, SIZE), (far_x, horizon)]
         draw.polygon(corners, fill=shade(crop, 1.0 if row % 2 else 0.92))
     draw.rectangle((0, horizon - 6, SIZE, horizon), fill=jitter((96, 140, 66), rng))
@@ -239,11 +242,11 @@ def _paint_stage(horizon: int, rng: np.random.Generator, _time: str) -> Image.Im
         cone = [(x - 3, 0), (x + 3, 0), (foot + 36, horizon + 34), (foot - 36, horizon + 34)]
         draw.polygon(cone, fill=(255, 240, 190, 46))
         draw.ellipse((foot - 36, horizon + 22, foot + 36, horizon + 46), fill=(255, 240, 190, 70))
-    fold = float(rng.uniform(30, 44))
-    for left in (0.0, SIZE - fold):
+    curtain = float(rng.uniform(30, 44))  # width
+    for left in (0.0, SIZE - curtain):
         for strip in range(6):
-            x, tone = left + strip * fold / 6, (1.0, 0.72)[strip % 2]
-            draw.rectangle((x, 0, x + fold / 6, horizon + 12), fill=shade(velvet, tone))
+            x, tone = left + strip * curtain / 6, (1.0, 0.72)[strip % 2]
+            draw.rectangle((x, 0, x + curtain / 6, horizon + 12), fill=shade(velvet, tone))
     for x in np.arange(-10, SIZE, 26).tolist():
         draw.chord((x, -18, x + 30, 22), 0, 180, fill=shade(velvet, 0.9))
         draw.arc((x, -18, x + 30, 22), 0, 180, fill=(226, 180, 70), width=2)

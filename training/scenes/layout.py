@@ -30,26 +30,26 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """All random choices of a scene; `horizon` is a pixel row, `seed` the seed of the painter."""
+    """All random choices of a scene."""
 
     setting: str
     time: str | None
     weather: str | None
-    horizon: int
-    placements: tuple[Placement, ...]
-    seed: int
+    horizon: int  # row in pixels
+    placements: tuple[Placement, ...]  # from back to front
+    seed: int  # of the painter
 
 
 @dataclass
 class Board:
-    """The occupied rectangles (x0, y0, x1, y1) of an image in pixels; `horizon` is a pixel row."""
+    """The occupied rectangles of an image."""
 
     setting: str
-    horizon: int
-    occupied: list[Box] = field(default_factory=list)
+    horizon: int  # row in pixels
+    occupied: list[Box] = field(default_factory=list)  # (x0, y0, x1, y1) in pixels
 
     def fits(self, x: float, y: float, width: float, height: float) -> bool:
-        """Returns whether a rectangle around (x, y) covers none by over 8 % of the smaller one."""
+        """Returns whether a rectangle centred at (x, y) is free, apart from overlaps up to 8 %."""
         for x0, y0, x1, y1 in self.occupied:
             overlap_x = min(x + width / 2, x1) - max(x - width / 2, x0)
             overlap_y = min(y + height / 2, y1) - max(y - height / 2, y0)
@@ -59,14 +59,14 @@ class Board:
         return True
 
     def occupy(self, x: float, y: float, width: float, height: float) -> None:
-        """Marks a rectangle as occupied."""
+        """Marks a rectangle centred at (x, y) as occupied."""
         self.occupied.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
 
 
 def sample_layout(rng: np.random.Generator) -> Layout | None:
     """Samples a scene of 4 to 8 classes: 1 to 3 classes of animals and at least 2 other classes.
 
-    One or two classes have 2 to 5 objects; each other class has one. None if they do not fit.
+    One or two classes have 2 to 5 objects, the others have one. Returns None if not all fit.
     """
     setting = str(rng.choice(world.SETTINGS))
     time, weather = sample_conditions(setting, rng)
@@ -79,7 +79,7 @@ def sample_layout(rng: np.random.Generator) -> Layout | None:
     for kind, count in classes:
         size = rng.uniform(min_size, max_size) if count == 1 else rng.uniform(32, 45)
         plans.append((kind, count, float(size)))
-    plans.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)
+    plans.sort(key=lambda plan: plan[2] ** 2 * plan[1], reverse=True)  # largest first
     board, placements = Board(setting, horizon), []
     for kind, count, size in plans:
         group = place_group(kind, count, size, board, rng)
@@ -119,12 +119,12 @@ def _sample_classes(rng: np.random.Generator) -> list[tuple[ObjectClass, int]]:
 def place_group(
     kind: ObjectClass, count: int, size: float, board: Board, rng: np.random.Generator
 ) -> list[Placement] | None:
-    """Places a group in free space, shrunk or on the ground if needed; None if it does not fit."""
+    """Places the objects of a group together in free space; None if the group does not fit."""
     aloft = kind.aloft and rng.random() < 0.7
     look = kind.looks[int(rng.integers(len(kind.looks)))]
     for trial in range(90):
         if trial % 10 == 0:  # draw a new formation
-            if trial % 20 == 10:
+            if trial % 20 == 10:  # shrink the group; from trial 50 on, put it on the ground
                 size = max(size * 0.86, 32.0 if count > 1 else 40.0)
                 aloft = aloft and trial < 45
             offsets = _sample_offsets(count, size, rng)

@@ -10,8 +10,6 @@ frames cannot decide to which twin "a dog jumps, then a rocket flies by" belongs
 twins have the same class and opposite actions. Everything else is drawn separately for each twin.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -139,7 +137,7 @@ class Clip:
 
 
 def _move(base: Placement, kind: str, progress: float) -> Placement | None:
-    """Returns the placement at a `progress` from 0 to 1 through an action; None if not visible."""
+    """Returns the placement at `progress`, 0 to 1 during the action; None if it is hidden."""
     if (progress <= 0 and kind in _HIDDEN_BEFORE) or (progress >= 1 and kind in _HIDDEN_AFTER):
         return None
     is_during = 0 < progress < 1
@@ -148,22 +146,22 @@ def _move(base: Placement, kind: str, progress: float) -> Placement | None:
     if kind == "vanishes":
         return None
     share = min(max(progress, 0.0), 1.0)
-    arc, reach, half = math.sin(math.pi * share), SIZE + base.size, base.size / 2
+    arc, path, half_size = math.sin(math.pi * share), SIZE + base.size, base.size / 2
     moves: dict[str, dict[str, Any]] = {
-        "passes_right": {"x": share * reach - half},
-        "passes_left": {"x": SIZE + half - share * reach},
-        "passes_front": {"x": share * reach - half},
+        "passes_right": {"x": share * path - half_size},
+        "passes_left": {"x": SIZE + half_size - share * path},
+        "passes_front": {"x": share * path - half_size},
         "pops_up": {"y": SIZE + base.size * (0.5 - 1.1 * arc)},
         "swings_down": {"y": base.size * (1.4 * arc - 0.5)},
         "jumps": {"y": base.y - 62 * arc},
         "spins": {"tilt": base.tilt + 360 * share},
         "swells": {"size": base.size * (1 + 0.9 * arc)},
-        "enters_left": {"x": -half + share * (base.x + half)},
-        "enters_right": {"x": SIZE + half + share * (base.x - (SIZE + half))},
-        "leaves_left": {"x": base.x + share * (-half - base.x)},
-        "leaves_right": {"x": base.x + share * (SIZE + half - base.x)},
-        "takes_off": {"y": base.y + share * (-half - base.y)},
-        "drops_in": {"y": -half + share * (base.y + half)},
+        "enters_left": {"x": -half_size + share * (base.x + half_size)},
+        "enters_right": {"x": SIZE + half_size + share * (base.x - (SIZE + half_size))},
+        "leaves_left": {"x": base.x + share * (-half_size - base.x)},
+        "leaves_right": {"x": base.x + share * (SIZE + half_size - base.x)},
+        "takes_off": {"y": base.y + share * (-half_size - base.y)},
+        "drops_in": {"y": -half_size + share * (base.y + half_size)},
         "moves_right": {"x": SIZE * 0.2 + share * (SIZE * 0.8 - SIZE * 0.2)},
         "moves_left": {"x": SIZE * 0.8 + share * (SIZE * 0.2 - SIZE * 0.8)},
         "tips_over": {"tilt": base.tilt + 90 * share},
@@ -196,15 +194,14 @@ def draw_clip(seed: int, split: Split, index: int) -> Clip:
 
 def _draw_actors(rng: np.random.Generator, is_second_twin: bool) -> list[MovingObject]:
     """Draws two actors, one for each half of the clip; the second twin exchanges the halves."""
-    kinds = rng.choice(len(CLASSES), 2, replace=False)
+    kinds = [CLASSES[i] for i in rng.choice(len(CLASSES), 2, replace=False)]
     starts = [int(rng.integers(1, 3)), int(rng.integers(9, 11))]
     weights = np.array([1.0 if kind in _VISITS else 0.5 for kind in PASSING])
-    deeds = rng.choice(len(PASSING), 2, p=weights / weights.sum())
+    actions = [PASSING[i] for i in rng.choice(len(PASSING), 2, p=weights / weights.sum())]
     actors = []
     if is_second_twin:
         starts.reverse()
-    for side, (class_index, start, deed) in enumerate(zip(kinds, starts, deeds, strict=True)):
-        kind, action = CLASSES[class_index], PASSING[deed]
+    for side, (kind, start, action) in enumerate(zip(kinds, starts, actions, strict=True)):
         size = float(rng.uniform(54, 76))
         in_sky = action in ("passes_right", "passes_left", "flashes") and kind.aloft
         y = float(rng.uniform(38, 78) if in_sky else rng.uniform(148, 178))
@@ -217,7 +214,7 @@ def _draw_actors(rng: np.random.Generator, is_second_twin: bool) -> list[MovingO
 def _draw_object(
     rng: np.random.Generator, kind: ObjectClass, x: float, y: float, size: float, aloft: bool
 ) -> MovingObject:
-    """Draws the look, orientation and tilt of an object without an action."""
+    """Draws the look, flip and tilt of an object that has no action."""
     look, mirrored = int(rng.integers(len(kind.looks))), bool(rng.random() < 0.5)
     tilt = round(float(rng.uniform(-12, 12)), 1)
     x, y, size = round(x, 2), round(y, 2), round(size, 2)
@@ -227,7 +224,7 @@ def _draw_object(
 def _try_clip(
     name: str, actors: list[MovingObject], mover: ObjectClass, action: str, rng: np.random.Generator
 ) -> Clip | None:
-    """Draws the setting and the other objects of a clip; None if the objects do not fit."""
+    """Draws the setting, the change and the other objects of a clip; None if they do not fit."""
     setting = str(rng.choice(SETTINGS))
     time, weather = sample_conditions(setting, rng)
     is_inside = setting in INDOORS or setting == "stage"

@@ -5,7 +5,7 @@ A *fact* is a JSON object; every key is optional and every assertion present mus
 - ``objects``: a list of ``{"name", "color"?, "count"?, "min"?}``. An item matches the objects of
   the class ``name`` and, if stated, the colour. ``count`` requires exactly that number of objects
   ("three apples"), ``min`` at least that number ("some apples": 2, "several apples": 3). Without
-  both, one object suffices: "a dog" is true of a scene with two dogs, as in ordinary speech.
+  either, one object suffices: "a dog" is true of a scene with two dogs, as in ordinary speech.
 - ``relations``: a list of ``{"kind", "of": [i, j]}`` with indices into ``objects`` (three for
   ``between``). The relation must hold for at least one choice of matching objects.
 - ``setting``, ``time``, ``weather``: must be equal.
@@ -93,14 +93,14 @@ def relevant_rows(
 
     `test(record, fact)` is `satisfies`, or `clip_captions.satisfies_clip`.
     """
-    rows_with = defaultdict[str, set[int]](set)  # rows of the records that show a class
+    class_rows = defaultdict[str, set[int]](set)  # class -> rows of the records that show it
     for row, record in enumerate(records):
         for item in record.objects:
-            rows_with[item.name].add(row)
+            class_rows[item.name].add(row)
     relevant = []
     for fact in (caption.fact for record in records for caption in record.captions):
         rows = set(range(len(records)))
-        rows.intersection_update(*(rows_with[item["name"]] for item in fact.get("objects", [])))
+        rows.intersection_update(*(class_rows[item["name"]] for item in fact.get("objects", [])))
         true_rows = [row for row in sorted(rows) if test(records[row], fact)]
         relevant.append(np.array(true_rows, np.int64))
     return relevant

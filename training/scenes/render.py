@@ -95,21 +95,21 @@ def clip_frames(clip: Clip) -> Iterator[Frame]:
             progress = min(max((number - clip.change_start + 1) / _CHANGE_FRAMES, 0.0), 1.0)
         canvas = Image.blend(first, last, progress) if progress else first.copy()
         indices, placements = zip(*clip.placements(number), strict=True)
-        layout = replace(layouts[progress >= 0.5], placements=placements)  # for light and weather
+        layout = replace(layouts[progress >= 0.5], placements=placements)  # switch light halfway
         instances, outlines = compose(canvas, layout)
         image = paint_weather(canvas, layout, np.random.default_rng((clip.seed, number)))
         visible = [0.0] * len(clip.objects)
         for index, outline in zip(indices, outlines, strict=True):
             visible[index] = round(outline.visible / outline.opaque, 3)
-        object_values = np.array([0, *(index + 1 for index in indices)], np.uint8)  # by placement
-        yield Frame(image, object_values[instances], tuple(visible))
+        values = np.array([0, *(index + 1 for index in indices)], np.uint8)  # placement -> object
+        yield Frame(image, values[instances], tuple(visible))
 
 
 def compose(canvas: Image.Image, layout: Layout) -> tuple[NDArray[np.uint8], list[Outline]]:
     """Paints a layout's objects and their shadows on `canvas` in place, from back to front.
 
-    Returns a map (SIZE, SIZE), 0 for the background and i + 1 for placement i, and the outline of
-    each placement.
+    Returns a map (SIZE, SIZE) and the outlines of the placements. The map is i + 1 where placement
+    i is visible, and 0 elsewhere.
     """
     instances = np.zeros((SIZE, SIZE), dtype=np.uint8)
     light, fog, opacity = sprite_light(layout)
@@ -155,10 +155,10 @@ def _pose_sprite(look: Look, side: int, mirrored: bool, tilt: float) -> Image.Im
 def _cast_shadows(
     canvas: Image.Image, layout: Layout, sprites: list[Image.Image], corners: list[tuple[int, int]]
 ) -> None:
-    """Darkens the ground below standing objects; `corners` are the sprites' top left corners."""
+    """Darkens the ground below standing objects; `corners` has the top left of each sprite."""
     if layout.setting in world.FLOATING:
         return
-    mask = Image.new("L", (SIZE // 2, SIZE // 2), 0)
+    mask = Image.new("L", (SIZE // 2, SIZE // 2), 0)  # half the size of the image
     draw = ImageDraw.Draw(mask)
     for place, image, (left, top) in zip(layout.placements, sprites, corners, strict=True):
         if place.aloft:
@@ -166,14 +166,13 @@ def _cast_shadows(
         x, foot = (left + image.width / 2) / 2, (top + image.height * 0.93) / 2
         radius = place.size * 0.2
         draw.ellipse((x - radius, foot - radius * 0.28, x + radius, foot + radius * 0.28), fill=120)
-    soft = mask.filter(ImageFilter.BoxBlur(1)).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-    canvas.paste((10, 14, 24), (0, 0, SIZE, SIZE), soft)
+    shadows = mask.filter(ImageFilter.BoxBlur(1)).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    canvas.paste((10, 14, 24), (0, 0, SIZE, SIZE), shadows)
 
 
 def find_font() -> Path:
     """Finds the emoji font by `FONT_ENV` or in font folders; raises ValueError if it is missing."""
-    package = "the Debian package fonts-noto-color-emoji"
-    advice = f"install {package}, or set {FONT_ENV} to the path of {FONT_FILE}."
+    advice = f"apt install fonts-noto-color-emoji, or set {FONT_ENV} to the path of {FONT_FILE}."
     if font_path := os.environ.get(FONT_ENV):
         if Path(font_path).is_file():
             return Path(font_path)
@@ -215,9 +214,9 @@ def _repaint(image: Image.Image, hue: float) -> Image.Image:
     alpha = np.asarray(image.getchannel("A"))
     weight = hsv[..., 1] * hsv[..., 2] * (alpha > 128)
     histogram = np.bincount(hsv[..., 0].ravel(), weights=weight.ravel(), minlength=256)
-    wrapped = np.concatenate([histogram[-8:], histogram, histogram[:8]])
-    dominant = int(np.convolve(wrapped, np.ones(17), mode="valid").argmax())
-    distance = (hsv[..., 0] - dominant + 128) % 256 - 128
+    wrapped = np.concatenate([histogram[-8:], histogram, histogram[:8]])  # hues are circular
+    dominant_hue = int(np.convolve(wrapped, np.ones(17), mode="valid").argmax())
+    distance = (hsv[..., 0] - dominant_hue + 128) % 256 - 128
     is_dominant = (np.abs(distance) < 26) & (hsv[..., 1] > 40)
     hsv[is_dominant, 0] = (round(hue / 360 * 256) + distance[is_dominant] // 2) % 256
     if 90 <= hue <= 150:  # greens look brighter than reds and blues

@@ -164,11 +164,9 @@ def is_clips(folder: Path) -> bool:
 def load_scenes(folder: Path) -> SceneData:
     """Opens a rendered split; raises ValueError if it is missing, damaged or of another version."""
     scenes = _load(folder, SCENES, Scene)
+    load = partial(np.load, mmap_mode="r", allow_pickle=False)
     try:
-        images, instances = (
-            np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            for name in ("images", "instances")
-        )
+        images, instances = load(folder / "images.npy"), load(folder / "instances.npy")
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is damaged ({error}): {_RENDER_AGAIN}") from error
     is_complete = images.shape == (len(scenes), SIZE, SIZE, 3) and len(instances) == len(scenes)

@@ -1,7 +1,5 @@
 """The record of a scene, from which all ground truth is computed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
