@@ -148,7 +148,7 @@ class Runtime:
     def pixel_features(
         self, pixels: np.ndarray, method: str | None = None, single_thread: bool = False
     ) -> Tensor:
-        """Encodes pixels (B, 3, S, S) float32 from `preprocess` into features (B, N, d).
+        """Encodes pixels (B, 3, S, S) float32, B >= 1, from `preprocess` into features (B, N, d).
 
         Raises ValueError if the pixels have another shape or type, or the pack has no image
         encoder, PackError if the features do not have the shape that pack.json states.

@@ -53,7 +53,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise ValueError("it is not a JSON object")
         for section in _COMPONENTS:
             _check_component(section, content.get(section))
-        # Parses the checked `content`: of a duplicate key in the file, it could read another value.
+        # Parses the checked content: in the file, tokenizers could read another of two equal keys.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
     except Exception as error:  # tokenizers raises plain Exception
         message = f"{path} is not a readable tokenizer: {error}; export the pack again"

@@ -165,7 +165,7 @@ def update_metrics(pack: Path, method: str, metrics: Mapping[str, Any]) -> PackI
 
 
 def _refuse_links_outside(folder: Path, names: Iterable[str]) -> None:
-    """Raises PackError if a file of a pack is a link to a file outside the pack."""
+    """Raises PackError for a link to a file outside the pack, except inside the Hub's cache."""
     root = folder.resolve()
     allowed = [root]
     # In the Hub's cache, a pack is `models--owner--name/snapshots/commit`, with links to files in
@@ -182,7 +182,7 @@ def check_weights(path: Path) -> None:
     """Checks an ONNX or safetensors file; ignores other files.
 
     Raises PackError if the file is not readable, a safetensors file has NaN or infinity, or an ONNX
-    file has operators of another domain than ONNX's own, or tensors in a second file.
+    file has operators outside ONNX's own domain, or tensors in a second file.
     """
     if path.suffix == ".safetensors":
         try:

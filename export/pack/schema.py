@@ -166,9 +166,9 @@ class PackInfo(Labels):
         content = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         content["arguments"] = {name: method.arguments for name, method in self.methods.items()}
         # omits the usual paths, so that cached embeddings of older packs stay valid
-        files = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
+        paths = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
         default_paths = ("{}/text_encoder.onnx", "{}/head.safetensors")
-        roles = {n: f for n, f in files.items() if f != [path.format(n) for path in default_paths]}
+        roles = {n: p for n, p in paths.items() if p != [path.format(n) for path in default_paths]}
         if self.image_encoder.file not in (None, "image_encoder.onnx"):
             roles[""] = [self.image_encoder.file]
         encoders = {n: m.image_encoder for n, m in self.methods.items() if m.image_encoder}
