@@ -8,6 +8,7 @@ uploads take too much room. Requests for closed folders and uploads are refused 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -293,7 +294,7 @@ class AppState:
             for folder in (images.folder for images in self._collections.values()):
                 if folder.parent == (self.cache / "archives").resolve() and folder.is_dir():
                     with suppress(OSError):  # the cache cannot be written, or it was just deleted
-                        folder.touch()
+                        os.utime(folder)
 
     def close(self) -> None:
         """Stops opening and reading, waits for the last steps of reading, and deletes uploads."""
