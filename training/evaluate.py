@@ -4,9 +4,9 @@
 
 Metrics over all relevant images of a caption need rendered scenes. Runs are measured in torch, by
 default on a split of their training folder. Several runs, such as two seeds of a recipe, are
-measured separately and by the average of their scores. Methods over precomputed
-region features are measured on a folder of features: `--run RUN --split testall --folds 5`, or
-`--pack PACK --data DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
+measured separately and by the average of their scores. Methods over precomputed region features are
+measured on a folder of features: `--run RUN --split testall --folds 5`, or `--pack PACK --data
+DIR`. `docs/evidence.md` explains `--evidence`, `--calibrate` and `--maps`.
 """
 
 import argparse
@@ -128,11 +128,11 @@ def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
             split = data
         elif data.captions != split.captions or not np.array_equal(data.image_of, split.image_of):
             reason = f"{folder} and {options.run[0]} were trained on different data"
-            raise ValueError(f"{reason}; name one folder for all of them with --data")
+            raise ValueError(f"{reason}; name one folder for all runs with --data")
         scores[name if len(options.run) == 1 else str(folder)] = matrix
     if len(scores) > 1:
         scores["average"] = np.mean(list(scores.values()), axis=0)
-    _single_names(options, [], scores, "run")  # refuses unknown names
+    _list_names(options, [], scores, "run")  # refuses unknown names
     rows = {name: kinds.score_metrics(s, split, options.folds) for name, s in scores.items()}
     sources = {str(folder): sha256_of(folder / BEST) for folder in options.run}
     report.print_metrics("method", report.COLUMNS, rows)
@@ -148,7 +148,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
     runtime = Runtime.load(pack, options.device)
     known = list(runtime.info.methods)
     names = [options.method] if options.method else known
-    singles = _single_names(options, [*names, *options.ensemble], known, "method")
+    all_names = _list_names(options, [*names, *options.ensemble], known, "method")
     split, folder = options.split, options.data
     data = open_split(folder, split) if folder else open_pack_gallery(pack, split)
     data = scoring.limit_frames(runtime, data)
@@ -167,10 +167,10 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
         maps.print_maps(rows, options.csv)
         return results | {"maps": rows}
     metrics.check_folds(data.image_count, options.folds)
-    return results | _measure_methods(options, runtime, data, names, singles)
+    return results | _measure_methods(options, runtime, data, names, all_names)
 
 
-def _single_names(
+def _list_names(
     options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
     """Lists methods or runs in `names`, `--compare` and `--mistakes`, with members of ensembles."""
@@ -187,30 +187,30 @@ def _measure_methods(
     runtime: Runtime,
     data: Split,
     names: Sequence[str],
-    singles: Sequence[str],
+    all_names: Sequence[str],
 ) -> dict[str, Any]:
-    """Measures the methods `names` and `--ensemble`; `singles` also has members of ensembles."""
+    """Measures the methods `names` and `--ensemble`; `all_names` also has members of ensembles."""
     if options.foils and data.foils is None:
         reason = f"--foils needs rendered scenes, and {data.folder} has none"
         raise ValueError(f"{reason}; render them with python -m polyview scenes")
     object_cells = mentioned_cells(runtime, data) if options.views or options.evidence else None
     mentions = evidence.find_mentions(runtime, data) if options.evidence else []
     foils = data.foils() if options.foils and data.foils else []
-    features = scoring.features_by_method(runtime, data, singles)
+    features = scoring.features_by_method(runtime, data, all_names)
     scores, extra_metrics = dict[str, np.ndarray](), dict[str, dict[str, float]]()
-    for single in singles:
-        sides = scoring.split_views(runtime, single, data, features[single], options.views)
-        scores[single] = scoring.score_matrix(runtime.methods[single], *sides)
-        if single not in names:
+    for name in all_names:
+        sides = scoring.split_views(runtime, name, data, features[name], options.views)
+        scores[name] = scoring.score_matrix(runtime.methods[name], *sides)
+        if name not in names:
             continue
-        extra = extra_metrics[single] = {}
+        extra = extra_metrics[name] = {}
         if options.views:
-            extra |= view_metrics(runtime, single, data, sides, object_cells)
+            extra |= view_metrics(runtime, name, data, sides, object_cells)
         if options.evidence:
-            inputs = features[single], object_cells, mentions
-            extra |= evidence.evidence_metrics(runtime, single, data, *inputs)
+            inputs = features[name], object_cells, mentions
+            extra |= evidence.evidence_metrics(runtime, name, data, *inputs)
         if foils:
-            extra |= kinds.foil_metrics(runtime, single, sides[0], foils)
+            extra |= kinds.foil_metrics(runtime, name, sides[0], foils)
     names = [*names, *options.ensemble]
     scores |= {name: scoring.ensemble_scores(scores, name) for name in names}
     rows = {name: kinds.score_metrics(scores[name], data, options.folds) for name in names}

@@ -97,7 +97,7 @@ def read_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of a split's features; `copy` 0 is of whole images, others are of crops.
+    """Returns the path of a split's features, of whole images (`copy` 0) or of random crops.
 
     The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
     photographs, of the names of the files.

@@ -203,10 +203,10 @@ def _validate(model: type[_Model], location: str, value: str | dict[str, str]) -
 
 
 def _check_name(location: str, file: str) -> None:
+    """Raises ValueError if a file is outside the folder of images, or the name is not possible."""
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
-        reason = "which is outside the folder of images"
-        raise ValueError(f'{location} names the file "{file}", {reason}; {_FIX}')
+        raise ValueError(f'{location}: the file "{file}" is outside the folder of images; {_FIX}')
     if not file.isprintable() or not 1 <= len(path.name) <= 255:  # file systems have this limit
         raise ValueError(f"{location}: {file!a:.80} cannot be a file name; {_FIX}")
 

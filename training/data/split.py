@@ -94,7 +94,7 @@ class Split:
         return len(self.features) or len(self.images) // self.frames
 
     def with_frames(self, frames: int) -> Split:
-        """Limits `Clips` to `frames` frames (0: no limit); raises ValueError for other features."""
+        """If `frames` is not 0, limits clips to that number; raises ValueError without `Clips`."""
         if not frames:
             return self
         if not isinstance(self.features, Clips):

@@ -145,7 +145,7 @@ class TextSide:
         description: metadata from which the export builds the encoder.
 
     Raises FileNotFoundError if the source or the file of word vectors is missing, and ValueError if
-    the configuration does not match the source.
+    `text.arch` does not exist or does not match the source.
     """
 
     def __init__(
@@ -175,8 +175,9 @@ class TextSide:
             self.description |= {"source": source, "sha256": spec["sha256"]}
             tokens = _cached_features(self.encoder.to(device), self.tables, spec, cache)
             self.encoder = StoredTokens(tokens, config.dropout)
-            starts = 0, int(self.tables[0].lengths.sum())
-            self.tables = [t.number_tokens(n) for t, n in zip(self.tables, starts, strict=True)]
+            train_table, val_table = self.tables
+            train_count = int(train_table.lengths.sum())
+            self.tables = [train_table.number_tokens(0), val_table.number_tokens(train_count)]
 
 
 def _build_bigru(

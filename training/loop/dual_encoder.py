@@ -40,9 +40,10 @@ class DualEncoder(nn.Module):
     def train(self, mode: bool = True) -> DualEncoder:
         """Sets the mode; batch norms of the image encoder stay in eval mode."""
         super().train(mode)
-        for module in self.image_encoder.modules() if self.image_encoder is not None else ():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eval()
+        if self.image_encoder is not None:
+            for module in self.image_encoder.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.eval()
         return self
 
     def image_features(self, images: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

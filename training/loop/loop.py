@@ -70,7 +70,7 @@ class Loop(ABC, Generic[C, B]):
         torch.manual_seed(config.seed)
 
     def _check_settings(self) -> None:
-        """Raises ValueError if settings differ from the run's; epochs, patience may be higher."""
+        """Raises ValueError if settings differ from the run's; epochs and patience may grow."""
         stored = tomlkit.parse((self.out / CONFIG).read_text("utf-8")).unwrap()
         for name, value in sorted(self.config.model_dump(mode="json").items()):
             old = stored.get(name)
@@ -174,7 +174,7 @@ class Loop(ABC, Generic[C, B]):
         return map(np.sort, np.split(order, self.steps))
 
     def steps_in_epoch(self, item_count: int) -> int:
-        """Returns the number of whole batches; raises ValueError if there is none."""
+        """Returns the number of whole batches of items; raises ValueError if there is none."""
         if item_count < (size := self.config.batch_size):
             reason = f"batch_size {size} is more than the {item_count} items to train on"
             raise ValueError(f"{reason}; lower it: --set batch_size={item_count}")
@@ -241,8 +241,7 @@ class Loop(ABC, Generic[C, B]):
         if epoch - last_change > self.config.optimizer.plateau_epochs:
             self.progress["drops"].append(epoch)
         rounded = {name: round(value, self.digits) for name, value in metrics.items()}
-        row = {"epoch": epoch + 1, **terms, **rounded, "seconds": round(seconds, 1)}
-        self.rows.append(row)
+        self.rows.append({"epoch": epoch + 1, **terms, **rounded, "seconds": round(seconds, 1)})
         write_rows(self.out / LOG, self.rows)
         line = f"epoch {epoch + 1}/{self.config.epochs}: loss {terms['loss']:.3f}"
         if self.selection_metric in rounded:

@@ -274,7 +274,7 @@ def run_views(
 
     Raises FileNotFoundError if the folder holds no run, or an encoder or the data are missing.
     Raises ValueError if the run is not of a method, an encoder has changed since the run, or the
-    data do not fit: images in place of features, the reverse, or another width.
+    data do not fit: images for a run on features, features for a run on images, or another width.
     """
     description, _ = read_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))

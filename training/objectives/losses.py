@@ -73,7 +73,7 @@ def own_scores(scores: Tensor) -> Tensor:
 def rival_scores(scores: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
     """Returns scores (..., B, B) with -inf at `positives` (B, B), for both directions.
 
-    The first has a row of texts for each image, and the second has a row of images for each text.
+    The rows of the first result belong to images, and the rows of the second belong to texts.
     """
     negatives = scores.masked_fill(positives, -torch.inf)
     return negatives, negatives.mT

@@ -118,7 +118,7 @@ DAMAGED = {
         ("file,caption\na.jpg,A dog, running\n", 'line 2 has 3 values.*"quotation marks"'),
         ("file,caption\na.jpg,\n", r"line 2: a\.jpg has an empty caption"),
         ('file,caption\na.jpg,"A dog\n', "line 2 is not readable"),
-        ("file,caption\n../x.jpg,A dog\n", "line 2 names .* which is outside the folder"),
+        ("file,caption\n../x.jpg,A dog\n", "line 2: .* is outside the folder of images"),
         ("file,caption,split\na.jpg,A,train\na.jpg,B,val\n", 'line 3: a.jpg is in .*"val"'),
         ("file,caption,split\na.jpg,A,train\nb.jpg,B,\n", r"b\.jpg has no split"),
         ("\xff", r"c\.csv is not text in UTF-8"),
