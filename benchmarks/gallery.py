@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure_latency(pack: Path, queries: int) -> dict[str, Any]:
+def measure_latency(pack: Path, query_count: int) -> dict[str, Any]:
     """Measures text queries for every method of a pack; returns medians, counts and hardware."""
     runtime = Runtime.load(pack, "cpu")
     with tempfile.TemporaryDirectory() as cache:
@@ -99,7 +99,7 @@ def measure_latency(pack: Path, queries: int) -> dict[str, Any]:
         retriever.index.start()
         retriever.index.wait()
         captions = [text for text, _ in retriever.collection.captions]
-        rows = np.linspace(0, len(captions) - 1, queries).round().astype(int)
+        rows = np.linspace(0, len(captions) - 1, query_count).round().astype(int)
         texts = [captions[row] for row in rows]
         image_count, medians = len(retriever.index), {}
         terms = [[Term(text)] for text in texts]
@@ -112,7 +112,7 @@ def measure_latency(pack: Path, queries: int) -> dict[str, Any]:
             p50, p95 = np.percentile(milliseconds(search, terms, WARM_UP), [50, 95]).round(3)
             print(f"{name:<12} {p50:>8.2f} {p95:>8.2f} {encoder:>12.2f} {p50 / encoder:>6.2f}")
             medians[name] = float(p50)
-    counts = {"queries": queries, "pictures": image_count}
+    counts = {"queries": query_count, "pictures": image_count}
     return {"median": medians, **counts, "hardware": hardware(runtime.device)}
 
 
@@ -125,17 +125,18 @@ def milliseconds(
     return np.array([1000 * timeit(partial(function, query), number=1) for query in queries])
 
 
-def measure_index(rule: str, size: int, queries: int) -> None:
+def measure_index(rule: str, size: int, query_count: int) -> None:
     """Measures brute force and the app's gallery over the same images and queries."""
-    name, arguments, views, dim, query_views = RULES[rule]
+    name, arguments, view_count, dim, query_view_count = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
-    images, rng = draw_images(size, views, dim), np.random.default_rng(1)  # (N, V, D)
-    count = queries + PROBES  # Q
-    centres = images[rng.integers(size, size=count), rng.integers(views, size=count)]  # (Q, D)
-    texts = to_unit(centres[:, None] + draw_noise(rng, (count, query_views, dim), 0.8))  # (Q, W, D)
+    images, rng = draw_images(size, view_count, dim), np.random.default_rng(1)  # (N, V, D)
+    count = query_count + PROBES  # Q
+    centres = images[rng.integers(size, size=count), rng.integers(view_count, size=count)]  # (Q, D)
+    shape = (count, query_view_count, dim)  # (Q, W, D)
+    texts = to_unit(centres[:, None] + draw_noise(rng, shape, 0.8))
     all_queries = [Views(torch.from_numpy(text[None])) for text in texts]
-    timed_queries, probes = all_queries[:queries], all_queries[queries:]
+    timed_queries, probes = all_queries[:query_count], all_queries[query_count:]
     search = brute_force(images, method)
     expected_hits = [*map(search, timed_queries)]
     start_time, gallery = time.perf_counter(), Gallery("images", method, expected_count=size)
@@ -150,45 +151,45 @@ def measure_index(rule: str, size: int, queries: int) -> None:
 
     pairs = zip(map(search_gallery, timed_queries), expected_hits, strict=True)
     recall = np.mean([len({*hits} & {*expected}) / len(expected) for hits, expected in pairs])
-    for title, find, memory, seconds, share in (
+    for title, find, memory, seconds, recall_share in (
         ("brute force", search, images.nbytes, 0.0, 1.0),
         (f"polyview ({gallery.storage})", search_gallery, gallery.bytes, build_seconds, recall),
     ):
         speed = " ".join(f"{value:>9.1f}" for value in measure_speed(find, timed_queries))
         print(
             f"{rule:<9} {size:>9,} {title:<42} {memory / 2**20:>7,.0f} {seconds:>8.1f} "
-            f"{share:>6.3f} {speed}",
+            f"{recall_share:>6.3f} {speed}",
             flush=True,
         )
 
 
-def measure_mistakes(rule: str, size: int, queries: int) -> None:
-    """Measures the time and peak memory of ranking random images for random captions."""
+def measure_mistakes(rule: str, size: int, query_count: int) -> None:
+    """Measures the time and peak memory of ranking `size` images for `query_count` captions."""
     import resource  # POSIX only
 
-    name, arguments, views, dim, query_views = RULES[rule]
+    name, arguments, view_count, dim, query_view_count = RULES[rule]
     torch.manual_seed(0)
     method = models.build(name, 16, 16, arguments).eval().requires_grad_(False)
     start_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak memory in KB
     gallery = Gallery("images", method, expected_count=size)
     for start in range(0, size, SMALL_CHUNK):
         ids = range(start, min(start + SMALL_CHUNK, size))
-        gallery.add(ids, normalize(torch.randn(len(ids), views, dim), dim=2))
-    texts = Views(normalize(torch.randn(queries, query_views, dim), dim=2))
-    captions = [Caption("", [query % size]) for query in range(queries)]
+        gallery.add(ids, normalize(torch.randn(len(ids), view_count, dim), dim=2))
+    texts = Views(normalize(torch.randn(query_count, query_view_count, dim), dim=2))
+    captions = [Caption("", [query % size]) for query in range(query_count)]
     start_time = time.perf_counter()
     rank_captions(captions, [name], size, lambda _, rows: file_scores(gallery, texts[rows], size))
-    seconds = time.perf_counter() - start_time
-    ratio = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_peak) / gallery.bytes
-    print(f"{rule}: {queries:,} captions over {size:,} images in {seconds:.1f} s; views", end=" ")
-    print(f"{gallery.bytes / 2**20:,.0f} MB ({gallery.storage}), peak {ratio:.2f} times as much")
+    seconds, memory = time.perf_counter() - start_time, gallery.bytes
+    ratio = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_peak) / memory
+    print(f"{rule}: {query_count:,} captions over {size:,} images in {seconds:.1f} s;", end=" ")
+    print(f"views {memory / 2**20:,.0f} MB ({gallery.storage}), peak {ratio:.2f} times as much")
 
 
-def draw_images(size: int, views: int, dim: int) -> np.ndarray:
-    """Draws unit vectors (size, views, dim) float32; about 200 images share a random centre."""
+def draw_images(size: int, view_count: int, dim: int) -> np.ndarray:
+    """Draws float32 unit vectors (size, view_count, dim); about 200 images share a centre."""
     rng = np.random.default_rng(0)
     centres = to_unit(rng.standard_normal((max(1, size // 200), dim), np.float32))
-    images = np.empty((size, views, dim), np.float32)
+    images = np.empty((size, view_count, dim), np.float32)
     for start in range(0, size, CHUNK):
         batch = images[start : start + CHUNK]
         centre = centres[rng.integers(0, len(centres), len(batch))]
@@ -208,7 +209,7 @@ def to_unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
-    """Returns a search over all images (N, V, D); one matrix product if the method allows it."""
+    """Returns a search over images (N, V, D): one matrix product if the method allows it."""
     width = method.row_dim(*images.shape[1:])
     flat, chunks = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
 

@@ -5,7 +5,7 @@ on decoded images, each batch in one thread. The app also decodes images, comput
 methods, and writes them to an empty cache.
 
 The speed of a machine drifts. Each run therefore measures one half of the encoder's images before
-the app and the other half after it. The table has the medians, and the range of relative speeds.
+the app and the other half after it. The table has medians, and ranges relative to the encoder.
 """
 
 import argparse

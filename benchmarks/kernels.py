@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
     """Computes GPO as in the release: the GRU runs for each set; the sort is along a strided axis.
 
-    Pools features (B, N, D) into (B, D). The mask (B, N) ends with the padding; p: `position_dim`.
+    Pools features (B, N, D) into (B, D). The mask (B, N) ends with padding. p is `position_dim`.
     """
     sizes, padded_size = mask.sum(dim=1), mask.shape[1]
     k = torch.arange(padded_size)[:, None] + gpo.first_position  # positions
@@ -65,18 +65,18 @@ def plain_sinkhorn(method: AVSE, images: Views, texts: Views) -> Tensor:
     Each of the C pairs has p image blocks and q text blocks. The method must have a dustbin.
     """
     assert method.dustbin is not None
-    visual, textual = (
+    image_sets, text_sets = (
         l2_normalize(views.embeddings.unflatten(2, (-1, method.block_dim)).flatten(1, 2))
         for views in (images, texts)
     )
-    p, q, z = visual.shape[1], textual.shape[1], method.dustbin
+    p, q, z = image_sets.shape[1], text_sets.shape[1], method.dustbin
     row_sums = torch.tensor([1.0] * p + [float(q)]).log()
     column_sums = torch.tensor([1.0] * q + [float(p)]).log()
     scores = []
-    for rows in visual.split(64):
-        affinity = torch.einsum("ipd,tqd->itpq", rows, textual).flatten(0, 1)  # (C, p, q), Eq. (1)
-        bottom = torch.cat([affinity, z.expand(len(affinity), 1, q)], dim=1)
-        augmented = torch.cat([bottom, z.expand(len(affinity), p + 1, 1)], dim=2)
+    for rows in image_sets.split(64):
+        cosines = torch.einsum("ipd,tqd->itpq", rows, text_sets).flatten(0, 1)  # (C, p, q), Eq. (1)
+        bottom = torch.cat([cosines, z.expand(len(cosines), 1, q)], dim=1)
+        augmented = torch.cat([bottom, z.expand(len(cosines), p + 1, 1)], dim=2)
         v = torch.zeros(q + 1)
         for _ in range(method.config.iterations):
             u = row_sums - torch.logsumexp(augmented + v[..., None, :], dim=2)
@@ -99,8 +99,8 @@ def comparisons(sizes: Sizes) -> Iterator[Row]:
 
     title = f"GPO, {sizes.batch} x {sizes.regions} x {sizes.embed_dim}, forward and backward"
     yield title, partial(run, partial(plain_gpo, gpo)), partial(run, gpo), ">= 7.5 x"
-    for blocks in (2, 4):
-        block_dim = sizes.embed_dim // blocks
+    for block_count in (2, 4):
+        block_dim = sizes.embed_dim // block_count
         method = AVSE(4, sizes.embed_dim, AVSEConfig(sizes.embed_dim, block_dim)).eval()
         images, texts = (
             Views(method.unit_blocks(torch.randn(count, view_count, sizes.embed_dim)))

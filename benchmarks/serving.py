@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     packs = {ROOT: options.pack}
     if options.compare:
         root, pack = options.compare.resolve(), options.pack.resolve()
-        # a bundled pack is that of the other checkout
+        # use the other checkout's copy of a bundled pack
         packs[root] = root / pack.relative_to(ROOT) if pack.is_relative_to(ROOT) else pack
     methods = [json.loads((pack / "pack.json").read_text())["methods"] for pack in packs.values()]
     common_methods = [name for name in methods[0] if all(name in names for names in methods)]
@@ -83,19 +83,19 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
         # after the images, the app encodes captions and writes thumbnails
         wait_until(lambda: is_idle(process))
         failures += ask(url, list(dict.fromkeys(questions)), reference)
-        for clients in CLIENTS:
+        for client_count in CLIENTS:
             rounds = []
             for _ in range(4):
-                start, before = time.perf_counter(), processor_seconds(process)
-                with ThreadPoolExecutor(clients) as pool:
-                    shares = [questions[i::clients] for i in range(clients)]
+                start, cpu_start = time.perf_counter(), processor_seconds(process)
+                with ThreadPoolExecutor(client_count) as pool:
+                    shares = [questions[i::client_count] for i in range(client_count)]
                     for messages in pool.map(lambda share: ask(url, share, reference), shares):
                         failures += messages
-                cpu_seconds = processor_seconds(process) - before
+                cpu_seconds = processor_seconds(process) - cpu_start
                 rounds.append((len(questions) / (time.perf_counter() - start), cpu_seconds))
             rate, cpu_seconds = max(rounds)  # the fastest round
             cost = f"{1000 * cpu_seconds / len(questions):.1f} ms of CPU each"
-            figures.append(f"{clients} clients {rate:.0f} answers/s ({cost})")
+            figures.append(f"{client_count} clients {rate:.0f} answers/s ({cost})")
         figures.append(f"RSS {resident_mb(process):.0f} MB, {len(failures)} wrong or missing")
         return ", ".join(figures), failures
 

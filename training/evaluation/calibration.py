@@ -81,8 +81,8 @@ def ask(questions: Questions, scores: np.ndarray) -> Answers:
     is repeated, unless it is of the kind "inserted" or too few images would be left.
     """
     image_count, question_count = scores.shape
-    min_left = min(_MIN_IMAGES_LEFT, image_count // 2)
-    leaves_enough = image_count - questions.relevant.sum(axis=0) >= min_left
+    min_remaining = min(_MIN_IMAGES_LEFT, image_count // 2)
+    leaves_enough = image_count - questions.relevant.sum(axis=0) >= min_remaining
     is_repeated = questions.relevant.any(axis=0) & leaves_enough & (questions.kinds != "inserted")
     columns = np.concatenate([np.arange(question_count), np.flatnonzero(is_repeated)])  # (B,)
     all_questions = questions.select(slice(None), columns)
@@ -261,7 +261,7 @@ def calibrate_pack(
             changes[name] = {"calibration_metrics": metrics}
     if refit or write:
         info = load_info(pack, verify=False)
-        entries = {name: replace(info.methods[name], **new) for name, new in changes.items()}
+        entries = {name: replace(info.methods[name], **fields) for name, fields in changes.items()}
         file = info.image_encoder.file
         tensors = (features[name] for name in records if runtime.image_encoder_of(name) == file)
         if refit and isinstance(images := next(tensors, None), Tensor):  # not precomputed features

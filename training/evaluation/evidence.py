@@ -141,7 +141,7 @@ def evidence_metrics(
         random_head = copy.deepcopy(head)
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
-            for weight in random_head.parameters():  # with the same deviation
+            for weight in random_head.parameters():  # new values, same deviations
                 weight.normal_(std=float(weight.std()) if weight.numel() > 1 else 1.0)
         sample = mention_rows[subsample_rows(len(mention_rows), _RANDOM_HEAD_CAPTIONS)]
         parts = _split_scores(runtime, name, random_head, data, features, sample)
@@ -229,7 +229,7 @@ def _measure_areas(
 def _score_sets(
     runtime: Runtime, name: str, features: Tensor, query: Views, subsets: Tensor
 ) -> Tensor:
-    """Returns the scores (K,) of an image (N, d) reduced to `subsets` (K, cells) bool of cells."""
+    """Returns the scores (K,) of an image (N, d) with only the cells in `subsets` (K, cells)."""
     mask = torch.ones(len(subsets), len(features), dtype=torch.bool)
     mask[:, -subsets.shape[1] :] = subsets  # a summary feature before the cells is never removed
     views = runtime.image_views(features.expand(len(subsets), -1, -1), name, mask=mask)

@@ -53,8 +53,8 @@ def kind_metrics(scores: np.ndarray, data: Split) -> dict[str, float]:
         values = metrics.retrieval_metrics(kind_scores, image_of)
         values |= metrics.mean_interval("rsum", 100 * (i2t + t2i / counts), data.alike)
         if data.alike is not None:
-            is_above = _above_alike(kind_scores, image_of, data.alike)
-            shares = np.bincount(image_of, is_above, minlength=len(scores)) / counts
+            ratings = _rate_captions(kind_scores, image_of, data.alike)
+            shares = np.bincount(image_of, ratings, minlength=len(scores)) / counts
             values["above_alike"] = 100 * float(shares.mean())
             values |= metrics.mean_interval("above_alike", 100 * shares, data.alike)
         table |= {f"{kind}_{name}": value for name, value in values.items()}
@@ -81,8 +81,8 @@ def _captions_by_kind(data: Split) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {kind: (captions, data.image_of[captions]) for kind, captions in rows.items()}
 
 
-def _above_alike(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
-    """Returns 1 for captions (N_txt,) that score their image above all alike ones, 0.5 for ties."""
+def _rate_captions(scores: np.ndarray, image_of: np.ndarray, alike: np.ndarray) -> np.ndarray:
+    """Rates captions (N_txt,): 1 if their image scores above all alike images, 0.5 for a tie."""
     is_rival = alike[:, None] == alike[image_of][None]  # (N_img, N_txt)
     pairs = image_of, np.arange(len(image_of))
     is_rival[pairs] = False
@@ -98,7 +98,7 @@ def print_kinds(rows: Rows, kinds: Sequence[str]) -> None:
     for kind in dict.fromkeys(kinds):
         for name, row in rows.items():
             cells = [kind, name, *(format_value(key, row[f"{kind}_{key}"]) for key in _KEYS)]
-            for key in (f"{kind}_rsum", f"{kind}_above_alike"):
+            for key in (f"{kind}_rsum", f"{kind}_above_alike"):  # the second is optional
                 if key in row:
                     low, high = row[f"{key}_low"], row[f"{key}_high"]
                     cells.append(f"{row[key]:.1f} [{low:.1f}, {high:.1f}]")

@@ -91,10 +91,10 @@ def legrad(
 ) -> Tensor:
     """Returns LeGrad's maps (B, N) of texts (B, D).
 
-    The gradient of each layer's score with respect to the layer's attention is taken. A map is the
-    mean of the gradients' positive parts over heads, queries and layers. The score is the cosine of
-    the text and the layer's mean token, projected like the embedding, as in the authors' code. The
-    final scaling to 0..1 is left out, because it does not change the order.
+    A layer's score is the cosine of the text and the layer's mean token, projected like the
+    embedding, as in the authors' code. A map is the positive part of the gradients of the scores
+    with respect to the layers' attentions, averaged over heads, queries and layers. The final
+    scaling to 0..1 is left out, because it does not change the order.
     """
     gradients = list[Tensor]()
     for state, weights in zip(states[1:], attentions, strict=True):
@@ -236,7 +236,7 @@ def _make_questions(runtime: Runtime, data: Split, name: str) -> Iterator[_Quest
 
 @torch.no_grad()
 def _score_sets(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor, subsets: Tensor) -> Tensor:
-    """Returns the cosines (K,) of a text (D,) and an image reduced to subsets (K, N) of patches."""
+    """Returns cosines (K,) of a text (D,) and an image of only the patches in `subsets` (K, N)."""
     model = encoder.model
     tokens = model.pre_layrnorm(model.embeddings(pixels)[0])  # (T, h)
     subsets = nn.functional.pad(subsets.to(tokens.device), (1, 0), value=True)  # with [CLS]

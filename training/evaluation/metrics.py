@@ -22,7 +22,7 @@ def best_ranks(scores: np.ndarray, positives: Sequence[np.ndarray]) -> np.ndarra
         raise ValueError("a score is NaN: the weights are damaged, or the training diverged")
     ranks = np.empty(len(scores), np.int64)
     for q, (row, relevant) in enumerate(zip(scores, positives, strict=True)):
-        best = row[relevant].max()
+        best = row[relevant].max()  # the rank counts irrelevant items with this score or more
         ranks[q] = np.count_nonzero(row >= best) - np.count_nonzero(row[relevant] >= best)
     return ranks
 
@@ -138,10 +138,10 @@ def image_hits(
     number, summed over the image's captions. Row 2 is the number of the captions. Row 3 is the
     image's group: images with equal `alike` (N_img,), or the image alone if `alike` is None.
     """
-    images, ranks = len(scores), retrieval_ranks(scores, text_images)
+    image_count, ranks = len(scores), retrieval_ranks(scores, text_images)
     i2t, t2i = ((rank[:, None] < np.array(RECALLS)).sum(axis=1) for rank in ranks)
-    _, group = np.unique(np.arange(images) if alike is None else alike, return_inverse=True)
-    caption_sums = (np.bincount(text_images, values, images) for values in (t2i, None))
+    _, group = np.unique(np.arange(image_count) if alike is None else alike, return_inverse=True)
+    caption_sums = (np.bincount(text_images, values, image_count) for values in (t2i, None))
     return np.stack([i2t, *caption_sums, group]).astype(np.int32)
 
 

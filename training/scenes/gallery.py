@@ -33,8 +33,8 @@ def write_gallery(
     """Writes the gallery of a pack, atomically, from scenes or from pairs of twin clips.
 
     Scenes become WebP files with masks (lossless WebP). Clips become animated WebP files.
-    `gallery.json` has the captions and the ground truth. `count` is the number of scenes or clips
-    to write, starting with the first; None for all. Raises FileExistsError if `out` exists.
+    `gallery.json` has the name of the split, the captions and the ground truth. Only the first
+    `count` scenes or clips are written; None for all. Raises FileExistsError if `out` exists.
     """
     if out.exists():
         raise FileExistsError(f"{out} exists already; remove it or choose another folder")

@@ -172,7 +172,7 @@ def _cast_shadows(
 
 def find_font() -> Path:
     """Finds the emoji font by `FONT_ENV` or in font folders; raises ValueError if it is missing."""
-    advice = f"apt install fonts-noto-color-emoji, or set {FONT_ENV} to the path of {FONT_FILE}."
+    advice = f"install fonts-noto-color-emoji (apt), or set {FONT_ENV} to the path of {FONT_FILE}"
     if font_path := os.environ.get(FONT_ENV):
         if Path(font_path).is_file():
             return Path(font_path)

@@ -131,8 +131,8 @@ def write_split(
 
 def _write_scenes(folder: Path, split: Split, count: int, seed: int, processes: int) -> None:
     """Renders scenes into files; memory-mapped files would cause a bus error on a full disk."""
-    step, small = _STRIDES[split], SIZE // _STRIDES[split]
-    shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, small, small)}
+    step, map_size = _STRIDES[split], SIZE // _STRIDES[split]
+    shapes = {"images": (count, SIZE, SIZE, 3), "instances": (count, map_size, map_size)}
     if shutil.disk_usage(folder).free < sum(map(np.prod, shapes.values())):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with ExitStack() as stack:
@@ -182,7 +182,7 @@ def load_clips(folder: Path) -> list[Clip]:
 
 
 def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
-    """Reads the records in a file of a folder whose ``meta.json`` matches this world."""
+    """Reads a file of records; raises ValueError unless ``meta.json`` matches this world."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: render it with python -m polyview scenes.")
     meta = _read_meta(folder)
@@ -199,8 +199,8 @@ def _load(folder: Path, file: str, record: type[Record]) -> list[Record]:
         reason = f"line {len(records) + 1} of {file} cannot be read"
         raise ValueError(f"{folder} is damaged ({reason}): {_RENDER_AGAIN}") from error
     if len(records) != meta["count"]:
-        number = f"{len(records)} lines, not {meta['count']}"
-        raise ValueError(f"{folder / file} holds {number}: {_RENDER_AGAIN}")
+        content = f"{len(records)} lines, not {meta['count']}"
+        raise ValueError(f"{folder / file} holds {content}: {_RENDER_AGAIN}")
     return records
 
 
@@ -251,9 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--force", action="store_true", help="replace an existing folder")
     options = parser.parse_args(arguments)
     unit = "clips" if options.moving else "scenes"
-    if options.count is None:
-        options.count = _DEFAULT_COUNTS[unit][options.split]
+    options.count = options.count or _DEFAULT_COUNTS[unit][options.split]
     start = time.perf_counter()
     is_new = write_split(**vars(options))
-    status = f"rendered in {time.perf_counter() - start:.1f} s" if is_new else "were there before"
+    status = f"rendered in {time.perf_counter() - start:.1f} s" if is_new else "already exist"
     print(f"{options.out / options.split}: {options.count} {unit} {status}.")

@@ -80,7 +80,7 @@ def test_a_split_is_stored_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert load_clips(tmp_path / "val") == [make_clip(7, "val", index) for index in range(6)]
     assert make_clip(7, "val", 5).objects != make_clip(8, "val", 5).objects
     main(command)
-    assert "were there before" in capsys.readouterr().out
+    assert "already exist" in capsys.readouterr().out
     for changed, message in (([*command[:-1], "8"], "--force"), ([*command[:-3], "5"], "even")):
         with pytest.raises(SystemExit, match=message):
             main(changed)
