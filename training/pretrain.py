@@ -61,7 +61,7 @@ class Labeller(nn.Module):
         nn.init.constant_(self.object_logits.bias, -4.0)  # most objects are in no cell
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits: objects per cell (B, N, C) and per image (B, C), surroundings (B, S)."""
+        """Returns logits: C objects per cell (B, N, C) and image (B, C), S surroundings (B, S)."""
         cells = self.trunk(pixels)  # (B, 3, H, W) -> (B, N, d)
         per_cell = self.object_logits(cells)  # (B, N, C)
         return per_cell, per_cell.amax(dim=1), self.surroundings(cells.mean(dim=1))
