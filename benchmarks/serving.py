@@ -72,7 +72,7 @@ def measure_server(pack: Path, questions: Sequence[Question], root: Path) -> tup
         start, reference = time.perf_counter(), dict[Question, Hits]()
         wait_until(lambda: httpx.get(url).is_success)
         page_time, cpu_seconds = time.perf_counter(), processor_seconds(process)
-        failures = ask(url, questions[:1], {})  # not compared: it may cover only some images
+        failures = ask(url, questions[:1], {})  # not compared: some images may still be missing
         answer_time = time.perf_counter()
         wait_until(lambda: httpx.get(f"{url}/api/v1/info").json()["gallery"]["state"] == "ready")
         figures = [

@@ -66,8 +66,8 @@ class Answers(NamedTuple):
     def judged_hits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Selects the H hits that are known to be right or wrong.
 
-        Returns their mask (B, HIT_COUNT), the scores (B, HIT_COUNT) of all hits, where those of
-        other hits are 0, and the weights (H,).
+        Returns their mask (B, HIT_COUNT), the scores (B, HIT_COUNT), which are 0 for other hits,
+        and their weights (H,).
         """
         is_judged = np.isfinite(self.hits) & self.is_complete[:, None]
         weights = np.broadcast_to(self.weights[:, None], is_judged.shape)[is_judged]
@@ -239,7 +239,7 @@ def calibrate_pack(
 
     `records` maps methods to `split` and `command`, which are stored with the results. `refit` fits
     and stores the calibrations and the pack's domain. Otherwise prints and returns `measure` of
-    each method; `write` stores the metrics. Raises ValueError if there is nothing to measure.
+    each method; `write` stores the metrics. Raises ValueError if a stored calibration is missing.
     """
     pack, questions = runtime.info.folder, make_questions(data, runtime, SEED)
     no_images = np.zeros(len(questions.texts), int)  # `split_views` does not use `image_of`

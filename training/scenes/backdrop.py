@@ -52,7 +52,7 @@ def paint_backdrop(layout: Layout, rng: np.random.Generator) -> Image.Image:
 
 
 def _paint_sky(time: str, weather: str, horizon: int, rng: np.random.Generator) -> Image.Image:
-    """Paints the sky with clouds and, in clear weather, the sun, or the moon and stars."""
+    """Paints the sky with clouds. A clear sky also has the sun, or the moon and stars."""
     rows = min(SIZE, horizon + 12)
     ramp = (np.arange(rows, dtype=np.float32) / max(horizon, 60)).clip(0, 1) ** 1.2
     colors = _light_values(time, "clear" if weather == "clear" else "overcast")  # top and horizon

@@ -95,9 +95,9 @@ def write_split(
     """Renders a split into ``out/split``, which appears only when it is complete.
 
     Splits share no seeds; a longer split begins with the scenes or clips of a shorter split.
-    `count` is the number of scenes or, with `moving`, of clips, which must be even because of
-    twins. `workers`, the number of processes, does not affect the result; None for one per core.
-    `force` renders an existing folder again. Returns False if the same split exists already.
+    `count` is the number of scenes or, with `moving`, an even number of clips. `workers` is the
+    number of processes, which does not affect the result; None for one per core. `force` renders an
+    existing folder again. Returns False if the same split exists already.
 
     Raises ValueError if `count` is invalid, the folder has other content and `force` is False, or
     the emoji font is missing. Raises OSError if the folder cannot be written, and its subclass
