@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 from polyview.app.api.library import Library
-from polyview.app.gallery.images import Refusal
+from polyview.app.gallery.images import RefusedFile
 from polyview.app.gallery.indexing import Index, ProgressLine
 from polyview.app.gallery.qdrant import FORM, Point, Points, check_pack
 from polyview.app.gallery.scan import CollectionImage
@@ -27,7 +27,7 @@ _BATCH = 256  # images that are encoded and written together
 _MAX_LISTED = 20  # refused files that are printed
 
 
-def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[Refusal]]:
+def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, list[RefusedFile]]:
     """Writes the images of a complete index to a Qdrant collection, except existing ones.
 
     Returns the number of written images, the number of existing images, and the files left out.
@@ -36,7 +36,7 @@ def migrate(runtime: Runtime, index: Index, points: Points) -> tuple[int, int, l
     refused, written_count, gallery = list(index.refused), 0, next(iter(index.images.values()))
     for clip in index.clips:
         file = index.clips.image(clip).file
-        refused.append(Refusal(file, f"{file} is a clip; Qdrant galleries contain only images"))
+        refused.append(RefusedFile(file, f"{file} is a clip; Qdrant galleries contain only images"))
     still_ids = [i for i in gallery.ids().tolist() if i not in index.clips and i < index.file_count]
     shapes = {name: gallery.shape or (1, 1) for name, gallery in index.images.items()}  # (V, D)
     widths = {name: runtime.methods[name].row_dim(*shape) for name, shape in shapes.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from polyview.app.explain.views import Rows
-from polyview.app.gallery.images import Refusal
+from polyview.app.gallery.images import RefusedFile
 from polyview.app.gallery.indexing import Copy
 from polyview.app.packs.description import Mismatch
 from polyview.app.search.hits import Hit, QueryTerm, Timed
@@ -178,7 +178,7 @@ class Progress(BaseModel):
     total: int = 0
     complete: bool = False
     refused_count: int = 0
-    refused: list[Refusal] = []
+    refused: list[RefusedFile] = []
     copies_count: int = 0
     copies: list[Copy] = []
     mismatch: Mismatch | None = None

@@ -159,7 +159,7 @@ def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection 
 def _require_own(state: AppState, collection: str) -> None:
     """Raises `Refusal` if a visitor of a public app names a collection other than an upload."""
     if not collection.startswith("upload-"):
-        state.require_owner("only the app's owner can stop or resume reading; upload your files")
+        state.refuse_public("only the app's owner can stop or resume reading; upload your files")
 
 
 def packs(state: AppState) -> answers.Packs:

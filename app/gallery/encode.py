@@ -73,7 +73,7 @@ class Encoder:
         decoders = f"{decoder_versions()}, sets of {self._frames_per_set}"
         self.store = Store(cache / "galleries" / folder_hash[:24], encoders_hash[:24], decoders)
         self._digests: dict[str, bytes] = {}  # SHA-256 of files that were read, by name
-        # features (N, d) of images whose sum is stored, by space and key, oldest first
+        # features (N, d) of images of which only the sum is stored, by space and key, oldest first
         self._recent = dict[tuple[str, Key], np.ndarray]()
         self._lock = threading.Lock()  # guards `_recent`
 
@@ -231,7 +231,7 @@ class Encoder:
                     squares[key] = self._runtime.preprocess.square(frame)
                 if moment is not None:
                     moments.append(moment)
-                    with suppress(ImageError, OSError):  # saves decoding the clip later
+                    with suppress(ImageError, OSError):  # now, so that a clip is decoded once
                         replace(image, moment=moment).thumbnail(self.thumbnails, frame)
         except ImageError as error:
             cause = error.__cause__  # for damaged data, Pillow raises OSError without errno
@@ -257,7 +257,7 @@ class Encoder:
     def _encode(
         self, squares: Mapping[Key, Image.Image], space: str, allow_sums: bool = True
     ) -> Vectors:
-        """Encodes squares to features (N, d), or to sums (1, d) if they are allowed and suffice."""
+        """Encodes squares to features (N, d), or to sums (1, d) in a space that stores sums."""
         vectors, keys, method = Vectors(), list(squares), self._method_by_space[space]
         for start in range(0, len(keys), self._batch_size):
             batch_keys = keys[start : start + self._batch_size]
@@ -269,7 +269,7 @@ class Encoder:
         return vectors
 
     def _space(self, method: str) -> str:
-        """Returns the store's space for the features of a method's image encoder."""
+        """Returns the name under which the store has the features of a method's image encoder."""
         info, file = self._runtime.info, self._runtime.image_encoder_of(method)
         fields = [asdict(info.preprocess), info.files[file].sha256 if file else None]
         if self._runtime.methods[method].features_add_up:
@@ -278,5 +278,5 @@ class Encoder:
 
 
 def _key(digest: bytes, *moments: Moment | None) -> bytes:
-    """Returns a key in the store: the SHA-256 of a file, then the numbers of its frames."""
+    """Returns a key in the store: the SHA-256 of a file, then the frame numbers of `moments`."""
     return digest + b"".join(m.frame.to_bytes(4, "little") for m in moments if m is not None)

@@ -66,8 +66,8 @@ class ImageError(ValueError):
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A file that is left out, and the reason."""
+class RefusedFile:
+    """A file or folder that is left out, and the reason."""
 
     file: str
     reason: str
@@ -99,14 +99,14 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
     """Opens a regular file of at most `MAX_BYTES`, without waiting for the writer of a pipe.
 
     If `root`, a resolved folder, is given, links may lead only to files inside it. Raises
-    ImageError, whose message calls the file `name`, if the file cannot be opened or is refused.
+    ImageError if the file cannot be opened or is refused; `name` is its name in the message.
     """
     try:
         target = Path(os.path.realpath(path, strict=True))
         if root is not None and not target.is_relative_to(root):
             raise outside_link_error(name)
         file = open(target, "rb", opener=lambda p, flags: os.open(p, flags | _FLAGS))  # noqa: SIM115
-        status = os.fstat(file.fileno())  # of the open file, which cannot be replaced now
+        status = os.fstat(file.fileno())  # not of `target`, which may be replaced meanwhile
     except (OSError, ValueError) as error:
         raise to_image_error(name, error) from None
     if not stat.S_ISREG(status.st_mode):
@@ -125,12 +125,12 @@ def open_file(path: Path, name: str, root: Path | None = None) -> BufferedReader
 def outside_link_error(name: str) -> ImageError:
     """Returns the error for a link that leads out of the gallery's folder."""
     return ImageError(
-        f"{name} is a link that leads out of the gallery's folder; put the image itself there"
+        f"{name} is a link that leads out of the gallery's folder; put a copy in its place"
     )
 
 
 def to_image_error(name: str, error: Exception) -> ImageError:
-    """Converts an error in reading a file or folder to an `ImageError`, unless it is one."""
+    """Converts an error of reading a file or folder to `ImageError`, unless it already is one."""
     if isinstance(error, ImageError):
         return error
     if isinstance(error, FileNotFoundError):
@@ -158,7 +158,7 @@ def decode(file: BinaryIO, name: str, moment: Moment | None = None) -> Image.Ima
     """Decodes an image, or the frame of a clip at `moment` (the first frame if `moment` is None).
 
     Returns an upright RGB image without metadata, with sides of at most 2,048 pixels. Raises
-    ImageError if the file is too large, damaged or not an image. Messages call the file `name`.
+    ImageError if it is too large, damaged or not an image; `name` is its name in the message.
     """
     with _convert_errors(name):
         if suffix_of(name) in VIDEOS:
@@ -217,7 +217,7 @@ def _open_image(file: BinaryIO, name: str) -> Iterator[Image.Image]:
     file.seek(0)
     image = Image.open(file, formats=_formats())
     pixels = image.width * image.height
-    is_slow = bool(image.tile) and image.tile[0][0] in Image.DECODERS  # those written in Python
+    is_slow = bool(image.tile) and image.tile[0][0] in Image.DECODERS  # decoders written in Python
     max_pixels = _SLOW_PIXELS if is_slow else MAX_PIXELS
     if pixels > max_pixels:
         condition = f" for this kind of {image.format}" if is_slow else ""
@@ -306,7 +306,7 @@ def _check_scans(file: BinaryIO, name: str) -> None:
 
 
 def _skip_palette(content: bytearray, offset: int) -> int:
-    """Returns the offset after a GIF's flags at `offset`, and after the palette if there is one."""
+    """Skips a GIF's flags at `offset`, and the palette that they announce; returns the offset."""
     return offset + 1 + (6 << (content[offset] & 7) if content[offset] & 128 else 0)
 
 

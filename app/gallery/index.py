@@ -142,7 +142,7 @@ class Gallery:
         self._lock = threading.Lock()  # guards the next four attributes
         self._ids, self._count = np.empty(0, np.int64), 0
         self._tensor = torch.empty(0, 1, 1)  # (capacity, V, D)
-        self._max_norm = 0.0  # length of the longest row
+        self._max_norm = 0.0  # the largest norm of a row
         self._clusters: Any = None  # faiss.IndexIVFScalarQuantizer
         self._sample: tuple[int, Views] | None = None  # number of items, views of their sample
 
@@ -186,7 +186,7 @@ class Gallery:
                 dtype = getattr(torch, self.storage)
                 self._tensor = views.new_empty((0, *self.shape), dtype=dtype)
             count, total = self._count, self._count + len(ids)
-            if total > len(self._ids):  # running searches keep the old arrays
+            if total > len(self._ids):  # running searches still read the old arrays
                 capacity = max(total, self._expected_count, 2 * count)
                 old_ids, old_views = self._ids, self._tensor
                 self._ids = np.empty(capacity, np.int64)
@@ -248,14 +248,14 @@ class Gallery:
             return []
         scores = torch.from_numpy(values)
         kth_score = scores.topk(min(k, len(scores))).values[-1]
-        best = (scores >= kth_score).nonzero()[:, 0]  # with ties, which `topk` does not order
+        best = (scores >= kth_score).nonzero()[:, 0]  # `topk` has no fixed order of ties
         best = best[scores[best].sort(descending=True, stable=True).indices[:k]]
         ids = ids[best.numpy()]
-        triples = zip(ids.tolist(), scores[best].tolist(), self.winners(ids, [query]), strict=True)
-        return [Match(*triple) for triple in triples]
+        views = self.best_views(ids, [query])
+        return [Match(*row) for row in zip(ids.tolist(), scores[best].tolist(), views, strict=True)]
 
     @torch.inference_mode()
-    def winners(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
+    def best_views(self, ids: np.ndarray, queries: Sequence[Views]) -> list[int | None]:
         """Returns each item's best image view, or None if it differs between the queries."""
         items = self.views(ids)  # (n, V, D)
         pairs = [self._pair(items, query.to(items.embeddings.device)) for query in queries]
@@ -300,7 +300,7 @@ class Gallery:
     def scores(
         self, query: Views, subset: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids (n,) and exact scores (n,) float32 of all items, or of ids `subset`.
+        """Returns the ids (n,) and exact scores (n,) float32 of all items, or of `subset`.
 
         The query is (1, W, D). Raises ValueError if the gallery is empty.
         """
@@ -339,7 +339,7 @@ class Gallery:
         return ids[is_near.numpy()]
 
     def _cluster_candidates(self, query: Views, k: int, clusters: Any) -> np.ndarray | None:
-        """Returns ids found in clusters, and all newer ids; None if clusters have fewer than k."""
+        """Returns ids found in clusters, and ids added later; None if fewer than k are found."""
         ids, rows_per_item = self.ids(), self._item_size // clusters.d
         query_rows = self._rows(query.embeddings).float().contiguous().numpy()
         row_count = max(_MIN_LISTED, 16 * k * rows_per_item)
@@ -366,7 +366,7 @@ class Gallery:
             self.storage = f"float16, in {clusters.nlist:,} clusters of 8 bits"
 
     def _build_clusters(self) -> Any:
-        """Builds an inverted file (FAISS) over all R rows, with about 2 sqrt(R) clusters."""
+        """Builds an inverted file (FAISS) over all n rows, with about 2 sqrt(n) clusters."""
         import faiss  # takes 13 MB of memory, which most galleries do not need
 
         views = self._ids_and_views()[1]
@@ -385,10 +385,10 @@ class Gallery:
     @torch.inference_mode()
     def _tune(self, clusters: Any, probes: Sequence[Views]) -> float:
         """Doubles the number of searched clusters until the recall suffices; returns the recall."""
-        exact = [{match.id for match in self.search(probe, _RECALL_K)} for probe in probes]
+        exact_ids = [{match.id for match in self.search(probe, _RECALL_K)} for probe in probes]
         while True:
             shares = []
-            for probe, best in zip(probes, exact, strict=True):
+            for probe, best in zip(probes, exact_ids, strict=True):
                 ids = self._cluster_candidates(probe, _RECALL_K, clusters)
                 shares.append(1.0 if ids is None else len(best & {*ids.tolist()}) / len(best))
             recall = sum(shares) / len(shares)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from polyview.app.gallery import prepared
 from polyview.app.gallery.encode import Encoder
-from polyview.app.gallery.images import Refusal, reason
+from polyview.app.gallery.images import RefusedFile, reason
 from polyview.app.gallery.index import Clips, Gallery
 from polyview.app.gallery.scan import Collection, CollectionImage, StoppedError
 from polyview.app.gallery.store import Content
@@ -144,7 +144,7 @@ class Index:
         self.images_done, self.captions_done = threading.Event(), threading.Event()
         self.complete = galleries is not None
         self.refused, self.copies = list(collection.left_out), list[Copy]()
-        self._first_files: dict[bytes, str] = {}  # the first file of each content, by SHA-256
+        self._first_files: dict[bytes, str] = {}  # the first file with each content, by SHA-256
         self._files_read = 0
         self.progress = Progress("pictures", 0, self.file_count)
         self._stage_start = ("", 0.0, 0)  # stage, its start time, and items done at the start
@@ -159,8 +159,8 @@ class Index:
     def start(self, watch: Callable[[Progress], None] | None = None) -> None:
         """Starts filling the galleries, or resumes after `stop`.
 
-        `watch` is called after every step; None keeps the current function. After `stop`, waits a
-        second for the last step to end, and does nothing if it does not end, see `stopping`.
+        `watch` is called after every step; None keeps the current function. After `stop`, waits at
+        most a second for the last step to end, and does nothing if it goes on, see `stopping`.
         """
         if self._stopped.is_set():
             self.join(_START_SECONDS)
@@ -267,7 +267,7 @@ class Index:
             raise StoppedError
 
     def _fill_images(self) -> None:
-        """Adds views computed from region features, precomputed views, or views of the files."""
+        """Fills the image galleries from region features, precomputed views, or the files."""
         info, images = self._runtime.info, self._collection
         if (regions := self._runtime.regions) is not None:
             for part in self._steps("views", len(self), self.file_count, _REGION_SETS_AT_ONCE):
@@ -276,7 +276,7 @@ class Index:
                     gallery.add(part, self._runtime.image_views(features, name).embeddings)
         elif images.comes_with(info.folder) and (loaded := prepared.load(info, images)):
             windows = loaded.clips.windows()
-            self._prepared_features = {  # set before `clips`: queries read features of all frames
+            self._prepared_features = {  # set before `clips`: queries look up its frames here
                 encoder: dict(zip(chain(*windows), features, strict=True))
                 for encoder, features in loaded.features.items()
             }
@@ -299,9 +299,9 @@ class Index:
                 self._step("pictures", self._files_read, len(images))
 
     def _record(self, image: CollectionImage, content: Content) -> list[list[int]]:
-        """Records the result of reading a file; returns the file's windows, or [] if left out."""
+        """Records the result of reading a file; returns its windows, or [] if it is left out."""
         if content.refusal:
-            self.refused.append(Refusal(image.file, image.file + content.refusal))
+            self.refused.append(RefusedFile(image.file, image.file + content.refusal))
             return []
         first_file = self._first_files.setdefault(content.digest, image.file)
         if first_file != image.file and not image.captions:

@@ -49,7 +49,7 @@ def prepared_path(info: PackInfo, kind: str = "views") -> Path:
 
 
 def load(info: PackInfo, collection: Collection) -> Prepared | None:
-    """Loads the data of a pack's own images; returns None if files are missing or do not match."""
+    """Loads precomputed data; returns None if it is missing, damaged, or not of these images."""
     if not prepared_path(info).is_file():
         return None
     clips, features = Clips(collection, info.image_encoder.frames), dict[str, Tensor]()
@@ -68,9 +68,9 @@ def load(info: PackInfo, collection: Collection) -> Prepared | None:
         _log.warning(message, info.name, error)
         return None
     windows = clips.windows()
-    view_counts = {len(views) for views in tensors.values()}
+    item_counts = {len(views) for views in tensors.values()}
     frame_count = sum(map(len, windows))
-    if view_counts != {len(windows)} or any(len(f) != frame_count for f in features.values()):
+    if item_counts != {len(windows)} or any(len(f) != frame_count for f in features.values()):
         return None
     return Prepared(clips, {name: tensor.float() for name, tensor in tensors.items()}, features)
 
@@ -103,7 +103,7 @@ def write(runtime: Runtime, collection: Collection) -> list[Path]:
             save_tensors(prepared_path(info, "features"), features, {})
         encoder.store.close()
     path, half_views = prepared_path(info), {name: tensor.half() for name, tensor in views.items()}
-    save_tensors(path, half_views, metadata)  # last: `load` uses the features if this exists
+    save_tensors(path, half_views, metadata)  # last: if it exists, `load` reads both
     return [path, prepared_path(info, "features")] if clips else [path]
 
 

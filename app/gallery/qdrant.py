@@ -151,7 +151,7 @@ class Points:
     def fetch(
         self, point_ids: Sequence[str], vector: str | None = None
     ) -> dict[str, tuple[dict, np.ndarray]]:
-        """Returns payload and rows (R, E) of existing points, by id; no rows without `vector`."""
+        """Returns payload and rows (R, E) of existing points by id; without `vector`, no rows."""
         points = dict[str, tuple[dict, np.ndarray]]()
         options = {"with_payload": True, "with_vectors": [vector] if vector else False}
         for record in self._call("retrieve", ids=list(point_ids), **options):
@@ -162,7 +162,7 @@ class Points:
     def candidates(
         self, vector: str, queries: np.ndarray, count: int, only: Sequence[str] | None
     ) -> list[str]:
-        """Returns the ids of the `count` points with the largest MaxSim for each query (Q, R, E).
+        """Returns the ids of the `count` best points by MaxSim for each of the `queries` (Q, R, E).
 
         Ids of several queries are merged without duplicates. `vector` names the compared vectors.
         `only` has the ids of the points to search; None searches all points.
@@ -268,7 +268,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
 
     Returns the images, and a function that makes the gallery of each method of a pack. Raises
     QdrantError if Qdrant cannot be reached, or the collection is missing, empty or not written by
-    `app/migrate.py`. The function raises QdrantError if the views come from another pack.
+    `app/migrate.py`. The function raises QdrantError if views are missing or of another pack.
     """
     if not points.exists():
         raise QdrantError(f"there is no collection {points.address}; create it with {_MIGRATE}")
@@ -287,7 +287,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
         ) from error
     image_ids = {point: i for i, (point, _) in enumerate(payloads)}
 
-    def galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
+    def make_galleries(runtime: Runtime) -> dict[str, QdrantGallery]:
         check_pack(points, checksum, runtime)
         if missing := runtime.methods.keys() - shapes.keys():
             raise QdrantError(
@@ -298,7 +298,7 @@ def open_points(points: Points) -> tuple[Collection, Callable[[Runtime], dict[st
             for name, method in runtime.methods.items()
         }
 
-    return Collection(points.name, Path(points.address), images), galleries
+    return Collection(points.name, Path(points.address), images), make_galleries
 
 
 def check_pack(points: Points, checksum: str, runtime: Runtime) -> None:

@@ -26,7 +26,7 @@ from PIL import Image
 from polyview.app.gallery.images import (
     SUFFIXES,
     ImageError,
-    Refusal,
+    RefusedFile,
     Stamp,
     decode,
     open_file,
@@ -84,11 +84,11 @@ class CollectionImage:
         return {name: value for name, value in facts.items() if value}
 
     def require_file(self) -> CollectionImage:
-        """Returns this image; raises ImageError if its file is not on this machine."""
+        """Returns this image; raises ImageError if it is only in Qdrant, without a local file."""
         if self.stored_facts is None or (self.root is not None and self.path.is_file()):
             return self
         raise ImageError(
-            f"{self.file} is searched, but its file cannot be reached from this machine; mount the "
+            f"{self.file} is indexed, but its file cannot be reached from this machine; mount the "
             "folder it was migrated from, and name it with ?pictures=DIR in the gallery's address"
         )
 
@@ -105,28 +105,28 @@ class CollectionImage:
         with self.open() as file:
             return decode(file, self.file, self.moment)
 
-    def thumbnail(self, folder: Path, pixels: Image.Image | None = None) -> Path:
+    def thumbnail(self, folder: Path, decoded_image: Image.Image | None = None) -> Path:
         """Returns the path of the thumbnail, a WebP file in `folder`; writes a missing thumbnail.
 
         The thumbnail's name depends on the file's path and `Stamp`, and does not reveal the path.
-        If `pixels`, the decoded image, is given, it is shrunk in place and replaces an existing
-        thumbnail. Raises ImageError if the image cannot be opened or the thumbnail cannot be
-        written, and OSError if the file does not exist.
+        If `decoded_image` is given, it is shrunk in place, and its thumbnail replaces an existing
+        one. Raises ImageError if the image cannot be opened or the thumbnail cannot be written, and
+        OSError if the file does not exist.
         """
         self.require_file()
         frame = f"|{self.moment.frame}" if self.moment else ""
         key = f"{self.path}|{Stamp.of(self.path)}{frame}"
         thumbnail = folder / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:24]}.webp"
-        if pixels is None:
+        if decoded_image is None:
             with suppress(OSError):
                 if time.time() - thumbnail.stat().st_mtime > _TOUCH_INTERVAL:
                     os.utime(thumbnail)
                 return thumbnail
-            pixels = self.decode()
-        pixels.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+            decoded_image = self.decode()
+        decoded_image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
         try:
             with replacing(thumbnail) as draft:
-                pixels.save(draft, "WEBP", quality=82, method=2)  # method 4 takes twice as long
+                decoded_image.save(draft, "WEBP", quality=82, method=2)  # method 4 is half as fast
         except OSError as error:
             raise ImageError(
                 f"thumbnails cannot be written ({reason(error)}); make room in the cache folder, "
@@ -142,7 +142,7 @@ class Collection:
     title: str  # shown to users
     folder: Path  # the folder of the images
     images: tuple[CollectionImage, ...]  # images[i].image_id == i
-    left_out: tuple[Refusal, ...] = ()  # folders and files that are left out, with reasons
+    left_out: tuple[RefusedFile, ...] = ()  # folders and files that are left out, with reasons
 
     def file_id(self, image_id: int) -> int:
         """Returns the index in `images` of the file that contains an image or a frame of a clip."""
@@ -218,11 +218,11 @@ def from_folder(folder: Path) -> Collection:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}; check the path")
-    root, images, left_out = folder.resolve(), list[CollectionImage](), list[Refusal]()
+    root, images, left_out = folder.resolve(), list[CollectionImage](), list[RefusedFile]()
     for name, path in sorted(_files(root, left_out)):
         if suffix_of(name) == ".zip":
             message = f"{name} is an archive in a folder; unpack it, or open it by itself"
-            left_out.append(Refusal(name, message))
+            left_out.append(RefusedFile(name, message))
         else:
             images.append(CollectionImage(len(images), path, name, root=root))
     if not images:
@@ -235,11 +235,11 @@ def from_uploads(folder: Path, files: Sequence[tuple[Path, str]]) -> Collection:
 
     A number is added to a repeated name. Raises ValueError if no file has the suffix of an image.
     """
-    images, left_out, names = list[CollectionImage](), list[Refusal](), set[str]()
+    images, left_out, names = list[CollectionImage](), list[RefusedFile](), set[str]()
     numbers = Counter[str]()  # by name: one less than the last number that was added
     for path, name in files:
         if suffix_of(name) not in SUFFIXES:
-            left_out.append(Refusal(name, f"{name} is not an image that can be read"))
+            left_out.append(RefusedFile(name, f"{name} is not an image that can be read"))
             continue
         unique_name, original = name, PurePath(name)
         while unique_name in names:
@@ -266,7 +266,7 @@ def delete_old_thumbnails(thumbnails: Path) -> None:
                 Path(path).unlink()
 
 
-def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
+def _files(root: Path, left_out: list[RefusedFile]) -> Iterator[tuple[str, Path]]:
     """Yields name and path of images and archives; adds refused folders to `left_out`."""
     stack = [str(root)]
 
@@ -276,7 +276,7 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
 
     def report(error: OSError) -> None:
         name = name_of(error.filename)[:_MAX_NAME]
-        left_out.append(Refusal(name, str(to_image_error(name, error))))
+        left_out.append(RefusedFile(name, str(to_image_error(name, error))))
 
     while stack:
         # one folder at a time: before Python 3.12, `os.walk` calls itself for each level
@@ -287,7 +287,7 @@ def _files(root: Path, left_out: list[Refusal]) -> Iterator[tuple[str, Path]]:
             if real_path == path:  # neither a link nor a junction of Windows
                 stack.append(path)
             elif not Path(real_path).is_relative_to(root):
-                left_out.append(Refusal(name_of(path), str(outside_link_error(name_of(path)))))
+                left_out.append(RefusedFile(name_of(path), str(outside_link_error(name_of(path)))))
         for name in files:
             if not name.startswith(".") and suffix_of(name) in SUFFIXES | {".zip"}:
                 path = os.path.join(folder, name)  # noqa: PTH118

@@ -1,8 +1,7 @@
 """Stores the features and views of a gallery in one SQLite file.
 
-Images are identified by the SHA-256 of their file, so that moved and copied files are recognised. A
-*space* contains the output of one model for images or captions; its name includes the model's
-checksum. SQLite's transactions make `save` atomic.
+Images are identified by the SHA-256 of their file, so moved and copied files are recognised. A
+*space* has the output of one model for images or captions; its name has the model's checksum.
 """
 
 from __future__ import annotations
@@ -69,16 +68,16 @@ class Store:
 
     def __init__(self, folder: Path, encoders: str = "", decoders: str = "") -> None:
         self._path = folder / "gallery.sqlite"
-        # the value of the column `reader` for still images, and for clips and refused files
+        # values of the column `reader`: for still images; for clips and for refused files
         self._readers = encoders, f"{encoders} {decoders}"
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
 
     def files(self, stamps: Mapping[str, Stamp]) -> dict[str, Content]:
         """Returns the contents, by path, of files that have not changed since they were read."""
-        contents, by_path = {}, {os.fsencode(path): stamp for path, stamp in stamps.items()}
-        for path, *stamp, read_ns, content in self._contents("path", by_path):
-            if by_path[path] == Stamp(*stamp) and max(stamp[1:]) + _UNSURE_NS < read_ns:
+        contents, stamps_by_path = {}, {os.fsencode(path): stamp for path, stamp in stamps.items()}
+        for path, *stamp, read_ns, content in self._contents("path", stamps_by_path):
+            if stamps_by_path[path] == Stamp(*stamp) and max(stamp[1:]) + _UNSURE_NS < read_ns:
                 contents[os.fsdecode(path)] = content
         return contents
 
@@ -96,7 +95,7 @@ class Store:
         ]
 
     def load(self, space: str, keys: Iterable[Key]) -> Vectors:
-        """Loads the vectors (n, d) float32 of the keys that a space contains."""
+        """Loads vectors (n, d) float32 of a space by key; omits keys that the space lacks."""
         columns = "key, rows, data FROM vectors WHERE space = ? AND key"
         rows = self._select(columns, keys, _space_id(space))
         return {key: np.frombuffer(data, np.float32).reshape(n, -1) for key, n, data in rows}
@@ -144,7 +143,7 @@ class Store:
             self._run(write, None)
 
     def prune(self, root: Path, existing: Iterable[str]) -> None:
-        """Deletes entries of missing files, and vectors of contents that no file has.
+        """Deletes entries of missing files, and vectors of images whose file has no entry left.
 
         Paths are relative to `root`. Paths in `existing` are not checked.
         """
@@ -175,7 +174,7 @@ class Store:
         return self._run(lambda db: db.execute(statement, [*parameters, *items]).fetchall(), [])
 
     def _run(self, work: Callable[[sqlite3.Connection], T], default: T) -> T:
-        """Runs `work` in a transaction of the file or in memory; returns `default` on failure."""
+        """Runs `work` in a transaction; returns `default` if both file and memory fail."""
         with self._lock:
             for _ in range(3):  # tries the file, then a new file in its place, then memory
                 try:
@@ -197,7 +196,7 @@ class Store:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """Opens or creates a SQLite file; raises DatabaseError if it has another version."""
+    """Opens or creates a SQLite file; raises DatabaseError if its version is not `_VERSION`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     db = sqlite3.connect(path, timeout=_WAIT_SECONDS, check_same_thread=False)
     try:

@@ -58,7 +58,7 @@ def frame_times(length: float, frames_per_set: int = 1) -> list[float]:
     """Returns the times of the frames that represent a clip; times and `length` are in seconds.
 
     The clip is divided into equal slots, with a frame at the middle of each. There is one slot for
-    each second, but at least `MIN_FRAMES` (for sets, `frames_per_set`) and at most `MAX_FRAMES`.
+    each second, at most `MAX_FRAMES`, and at least `MIN_FRAMES` or, if above 1, `frames_per_set`.
 
     >>> frame_times(2.0, 4), len(frame_times(20.5)), len(frame_times(36000.0))
     ([0.25, 0.75, 1.25, 1.75], 21, 64)
@@ -73,8 +73,8 @@ def sample(
 ) -> Iterator[tuple[Moment, T]]:
     """Yields the frame that a clip shows at each of `times`, with this time as its moment.
 
-    A frame that is shown at several times is yielded once, or for sets (`frames_per_set` > 1) once
-    for each time. `frames` are in time order. `times` are ascending, in seconds.
+    A frame that is shown at several times is yielded once. If a pack reads `frames_per_set` > 1
+    frames as a set, it is yielded for each time. `frames` and `times` (in seconds) ascend in time.
 
     >>> clip = [(Moment(0.0, 0), "a"), (Moment(1.2, 1), "b"), (Moment(1.3, 2), "c")]
     >>> [(moment.seconds, frame) for moment, frame in sample(clip, frame_times(2.0, 4), 4)]
@@ -152,7 +152,7 @@ def main(argv: list[str]) -> None:
         ):
             clip = Clip(container)
             for moment, frame in clip.select(frames_per_set, *map(float, argv[3:])):
-                image = clip.upright(frame)
+                image = clip.to_upright_image(frame)
                 out.write(HEADER.pack(*moment, *image.size) + image.tobytes())
                 message = ""
     except VideoError as error:
@@ -219,7 +219,7 @@ class Clip:
                         yield moment, frame
                     last_number = moment.frame
 
-    def upright(self, frame: Any) -> Image.Image:
+    def to_upright_image(self, frame: Any) -> Image.Image:
         """Converts a frame to an upright image with square pixels and sides of at most `_SIDE`."""
         ratio = float(self._stream.sample_aspect_ratio or 1)  # a pixel's width over its height
         width = frame.width * (ratio if 1 / _MAX_ASPECT <= ratio <= _MAX_ASPECT else 1)

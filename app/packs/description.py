@@ -66,7 +66,7 @@ def describe(retriever: Retriever, collection: str = "") -> dict[str, Any]:
 
 
 def describe_method(retriever: Retriever, name: str) -> dict[str, Any]:
-    """Returns paper, sizes and metrics of a method, and how far its export is from the original."""
+    """Returns paper, sizes and metrics of a method, and how much its export differs from torch."""
     info, gallery = retriever.info, retriever.index.images[name]
     entry, method = info.methods[name], retriever.methods[name]
     views, dim = gallery.shape or (None, None)

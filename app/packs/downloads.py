@@ -44,7 +44,7 @@ def converted_folder(cache: Path, kind: str, address: str) -> Path:
 
 
 def converted_pack(cache: Path, kind: str, address: str) -> Path | None:
-    """Returns the folder of the pack converted from a preset or address; None if there is none."""
+    """Returns the folder of the pack converted from a preset or address; None if it is missing."""
     with suppress(ValueError, OSError):
         return load_info(converted_folder(cache, kind, _hub_id(address)), verify=False).folder
     return None
@@ -58,7 +58,7 @@ def _hub_id(address: str) -> str:
 def pack_folder(pack: str, cache: Path) -> Path:
     """Returns the folder of a pack, given as a name, folder or Hub id `owner/name[@revision]`.
 
-    Fetches Hub ids and presets that are not on this machine. Raises FileNotFoundError for an
+    Fetches a Hub pack or preset that is not on this machine. Raises FileNotFoundError for an
     unknown name, and ValueError if the pack cannot be fetched.
     """
     if folder := bundled_pack(pack):
@@ -232,7 +232,7 @@ def remove_paths(message: str) -> str:
     """
     roots = (Path(constants.HF_HUB_CACHE), Path(tempfile.gettempdir()), Path.home(), Path.cwd())
     paths = {str(path) for root in roots for path in (root, root.resolve())}
-    for root in sorted(paths, key=len, reverse=True):  # folders may contain spaces and each other
+    for root in sorted(paths, key=len, reverse=True):  # roots may be nested, or have spaces
         message = message.replace(f"{root}/", "/")
     message = _ABSOLUTE_PATH.sub(r"\1", message)
     return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"

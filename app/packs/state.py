@@ -89,9 +89,10 @@ class AppState:
         self.first = self._retrievers[self._first_keys] = self._make(*self._first_keys)
 
     def retriever(self, pack: str = "", collection: str = "") -> Retriever:
-        """Returns the retriever of two keys, see `resolve`; makes it and starts reading if needed.
+        """Returns the retriever of a pack and a collection; makes it and starts reading if needed.
 
-        Raises `Refusal` or ValueError if the pack or collection is not open, or they do not match.
+        For empty keys, see `resolve`. Raises `Refusal` or ValueError if the pack or collection is
+        not open, or the pack cannot or may not search the collection.
         """
         keys = pack, collection = self.resolve(pack, collection)
         with self._lock:
@@ -117,8 +118,8 @@ class AppState:
         """Replaces empty keys of a pack and a collection by the defaults.
 
         A pack's own images are searched with that pack. Folders and uploads are searched with the
-        bundled pack for photographs if the first pack does not suit them; this does not apply to
-        the folders of a public app. The default collection is --gallery, or the pack's own images.
+        bundled pack for photographs if the first pack is for scenes or regions; this does not apply
+        to folders of a public app. The default collection is described at `_default_collection`.
         """
         if not pack:
             pack, info = self.first_pack, self.first.info
@@ -166,7 +167,7 @@ class AppState:
         return [dict(zip(("key", "kind", "title", "pictures"), row, strict=True)) for row in rows]
 
     def sends_files(self, collection: str) -> bool:
-        """Returns True if files may be sent; the owner's files are not sent to visitors."""
+        """Returns True if a collection's files may be sent; visitors get none of the owner's."""
         return self.private or collection not in self._collections
 
     def open_collection(self, place: str) -> str:
@@ -174,7 +175,7 @@ class AppState:
 
         Raises `Refusal` if the app is public, and the error if opening fails within 2 seconds.
         """
-        self.require_owner("only the app's owner chooses images, with --gallery")
+        self.refuse_public("only the app's owner chooses images, with --gallery")
         if not place.strip():
             raise ValueError("place is empty; name a folder of images, or a ZIP archive of them")
         try:
@@ -217,7 +218,7 @@ class AppState:
                 future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
     def _check_opening(self, key: str) -> bool:
-        """Returns False while a collection is being opened; raises the error of a failure once."""
+        """Returns False during the opening of a collection; if it failed, raises its error once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
@@ -228,7 +229,7 @@ class AppState:
         return True
 
     def pending_stage(self, collection: str) -> tuple[str, int] | None:
-        """Returns stage and file count of a collection that is not being read yet, else None."""
+        """Returns the stage and file count of a collection before reading starts; later None."""
         if not self._check_opening(collection):
             return "opening", 0
         if not collection.startswith("upload-"):
@@ -262,12 +263,12 @@ class AppState:
             for index in indexes:
                 index.join(_STOP_SECONDS)  # a longer wait would hold up other requests
                 if index.stopping:
-                    raise _still_reading()
+                    raise _still_reading_refusal()
             with self._loading, self._lock:
                 for index in indexes:
                     index.stop()  # another request may have resumed reading
                 if self._indexes(key) != indexes or any(i.stopping for i in indexes):
-                    raise _still_reading()
+                    raise _still_reading_refusal()
                 upload.images = images
                 self._close_retrievers(key)
         return self.resume(pack, key)
@@ -280,7 +281,7 @@ class AppState:
         retriever = self.retriever(pack, collection)
         retriever.index.start()
         if retriever.index.stopping:
-            raise _still_reading()
+            raise _still_reading_refusal()
         return retriever
 
     def sweep(self, making_room: bool = False) -> None:
@@ -293,7 +294,7 @@ class AppState:
                     self._close(key)
             for folder in (images.folder for images in self._collections.values()):
                 if folder.parent == (self.cache / "archives").resolve() and folder.is_dir():
-                    with suppress(OSError):  # the cache cannot be written, or it was just deleted
+                    with suppress(OSError):  # the cache cannot be written, or the folder is gone
                         os.utime(folder)
 
     def close(self) -> None:
@@ -311,7 +312,7 @@ class AppState:
             for key in list(self.uploads):
                 self._close(key)
 
-    def require_owner(self, message: str) -> None:
+    def refuse_public(self, message: str) -> None:
         """Raises `Refusal` with this message if the app is public."""
         if not self.private:
             raise Refusal(403, message)
@@ -344,7 +345,7 @@ class AppState:
         images = self._images(collection)
         if collection in self._collections and pack not in self._folders:
             # otherwise visitors could make every bundled pack encode all of the owner's images
-            self.require_owner(f"only the packs {', '.join(self._folders)} may search these images")
+            self.refuse_public(f"only the packs {', '.join(self._folders)} may search these images")
         runtime = self._runtime(pack)
         if collection != pack:
             runtime.require_images()
@@ -389,18 +390,18 @@ class AppState:
         folder = self._info(pack).folder
         runtime = Runtime.load(folder, self.settings.device)
         if runtime.regions is None and folder.parent != BUNDLED:  # bundled packs are known to work
-            runtime.start_image_encoder()  # reports now, not later, that the encoder does not work
+            runtime.start_image_encoder()  # raises now, not later, if the encoder does not work
         self.runtimes[pack] = runtime
         return runtime
 
     def _default_collection(self, pack: str) -> str:
-        """Returns the key of a pack's default collection, see `resolve`."""
+        """Returns the key of --gallery if the pack can encode it, or of a pack that has images."""
         if self._start_key and self._info(pack).image_encoder.file is not None:
             return self._start_key
         return next((key for key in (pack, self.first_pack) if self._info(key).gallery), SCENES)
 
 
-def _still_reading() -> Refusal:
+def _still_reading_refusal() -> Refusal:
     return Refusal(503, "a file is still being read; try again in a moment", 2)
 
 

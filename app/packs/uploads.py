@@ -69,7 +69,7 @@ class Uploads(dict[str, Upload]):
             file_count = sum(len(other.files) for other in self.values())
             free_bytes = shutil.disk_usage(upload.folder).free - len(content)
             if size > MAX_ALL_BYTES or file_count >= MAX_ALL_FILES or free_bytes < MIN_FREE_BYTES:
-                raise Refusal(503, "there is no room for more files; try again in some minutes", 60)
+                raise Refusal(503, "there is no room for more files; try again later", 60)
             path = upload.folder / f"{len(upload.files):04}"
             path.write_bytes(content)
             upload.size += len(content)
@@ -81,7 +81,7 @@ class Uploads(dict[str, Upload]):
             shutil.rmtree(upload.folder, ignore_errors=True)
 
     def expired_keys(self, making_room: bool = False) -> list[str]:
-        """Returns the keys of expired uploads, which were not used for `UPLOAD_SECONDS`.
+        """Returns the keys of expired uploads: those that were not used for `UPLOAD_SECONDS`.
 
         With `making_room`, if there are `MAX_UPLOADS` and none has expired, the least recently used
         one expires after `FULL_UPLOAD_SECONDS`. Without `making_room`, the largest upload expires,

@@ -357,7 +357,7 @@ class Retriever:
         views: list[int | None] = [None] * len(order)
         (name, terms), *others = query.items()
         if len(order) and terms and not (others or search_captions):
-            views = self.index.images[name].winners(ids[order], [view for _, view in terms])
+            views = self.index.images[name].best_views(ids[order], [view for _, view in terms])
         triples = zip(ids[order].tolist(), values[order].tolist(), views, strict=True)
         return [Match(*triple) for triple in triples], values
 
