@@ -4,12 +4,12 @@
 tokenizer, the ONNX text encoder, the head and the exact search. The texts are captions of the
 pack's gallery. `--record` stores the medians next to the pack, where the app reads them.
 
-`index` compares galleries of random clustered images with brute force in float32: in NumPy, or for
-Sinkhorn matching by the method's scores of all images. Recall is the share of brute force's ten
-best images that the gallery finds. A million images of 4 x 512 take 15 GB.
+`index` compares galleries of random clustered images with a brute-force search in float32. That
+search multiplies matrices in NumPy or, for Sinkhorn matching, scores all images in torch. Recall is
+the share of its ten best images that the gallery finds. A million images of 4 x 512 take 15 GB.
 
-`mistakes` measures the time and peak memory of ranking captions over random images, as on the
-screen Mistakes: `mistakes --rules max --sizes 100000 --queries 5000`.
+`mistakes` measures the time and peak memory of ranking random images for captions, as on the screen
+Mistakes: `mistakes --rules max --sizes 100000 --queries 5000`.
 """
 
 import argparse
@@ -47,7 +47,7 @@ WARM_UP = 20  # number of queries before the timed ones
 PROBES = 64  # number of queries with which the gallery measures its recall
 CHUNK = 4096  # number of images that are drawn or scored together
 SMALL_CHUNK = 512  # the same while peak memory is measured
-# scoring rule -> method, arguments, number of an image's views, their width, number of query views
+# scoring rule -> method, arguments, views V of an image, their width D, views W of a query
 RULES: dict[str, tuple[str, dict[str, Any], int, int, int]] = {
     "cosine": ("vse_infty", {"embed_dim": 1024}, 1, 1024, 1),
     "max": ("mv_vse", {"embed_dim": 512, "views": 4}, 4, 512, 1),
@@ -199,7 +199,7 @@ def draw_images(size: int, view_count: int, dim: int) -> np.ndarray:
 
 
 def draw_noise(rng: np.random.Generator, shape: tuple[int, ...], length: float) -> np.ndarray:
-    """Draws Gaussian vectors along the last axis, of root-mean-square length `length`."""
+    """Draws Gaussian vectors along the last axis; `length` is their root-mean-square length."""
     return rng.standard_normal(shape, np.float32) * np.float32(length / np.sqrt(shape[-1]))
 
 
@@ -209,14 +209,14 @@ def to_unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def brute_force(images: np.ndarray, method: Method) -> Callable[[Views], list[int]]:
-    """Returns a search over images (N, V, D): one matrix product if the method allows it."""
+    """Returns a function that searches images (N, V, D), if possible with one matrix product."""
     width = method.row_dim(*images.shape[1:])
     flat, chunks = images.reshape(-1, width), torch.from_numpy(images).split(CHUNK)
 
     @torch.inference_mode()
     def search(query: Views) -> list[int]:
         if method.row_search:
-            products = flat @ query.embeddings.numpy().reshape(-1, width).T  # (N V, W)
+            products = flat @ query.embeddings.numpy().reshape(-1, width).T  # (rows, query rows)
             scores = torch.from_numpy(products.reshape(len(images), -1).max(axis=1))
         else:
             scores = torch.cat([method.score(Views(chunk), query)[:, 0] for chunk in chunks])

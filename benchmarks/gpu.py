@@ -63,9 +63,9 @@ def computations(
 
     @torch.inference_mode()
     def evidence() -> Tensor:
-        parts = runtime.text_parts([captions[0]], name)
+        text_parts = runtime.text_parts([captions[0]], name)
         image_parts = runtime.image_parts(features[:EXPLAINED_IMAGES], name)
-        return method.evidence(image_parts, parts).cells
+        return method.evidence(image_parts, text_parts).cells
 
     has_maps = runtime.image_views(features[:1], name, attention=True).attention is not None
     return {

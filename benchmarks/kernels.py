@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
 
 
 def plain_gpo(gpo: GPO, features: Tensor, mask: Tensor) -> Tensor:
-    """Computes GPO as in the release: the GRU runs for each set; the sort is along a strided axis.
+    """Computes GPO as in the release: runs the GRU for each set, and sorts along a strided axis.
 
     Pools features (B, N, D) into (B, D). The mask (B, N) ends with padding. p is `position_dim`.
     """

@@ -125,7 +125,7 @@ def ask(url: str, questions: Sequence[Question], reference: dict[Question, Hits]
 
 @contextlib.contextmanager
 def run_app(pack: Path, root: Path) -> Iterator[tuple[str, int]]:
-    """Starts the app on a free port with an empty cache; yields its URL and process id."""
+    """Starts the app of the checkout `root` with an empty cache; yields its URL and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])

@@ -96,7 +96,7 @@ def check_preprocessing(
 def _pixel_variants(
     preprocess: Preprocess, images: Sequence[Image.Image]
 ) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Preprocesses N images by each variant; yields step, variant and pixels (N, 3, size, size)."""
+    """Preprocesses N images with each variant; yields step, variant and pixels (N, 3, S, S)."""
     for variant, (mean, std) in NORMALISATIONS.items():
         yield "normalisation", variant, replace(preprocess, mean=mean, std=std)(images)
     bgr_images = [Image.merge("RGB", to_rgb(image).split()[::-1]) for image in images]
@@ -149,7 +149,7 @@ def _token_variants(
     # compares with upper case, because many captions are already lower-case
     yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
     unpunctuated = [" ".join(re.findall(r"\w+", text)) for text in texts]
-    # one comma in each text, or a comma after every word if the vocabulary has no comma
+    # One comma in each text; if the vocabulary has none, one after every word for more effect.
     comma_count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
     punctuated = read(f"{text.replace(' ', ', ', comma_count)}." for text in unpunctuated)
     yield "punctuation", "none", read(unpunctuated), punctuated
@@ -174,13 +174,13 @@ def _compare(step: str, variant: str, baseline: np.ndarray, margins: np.ndarray)
     return Verdict(step, not gain > LIMIT * error, variant, gain, error)
 
 
-def choose_pairs(image_of: Sequence[int], count: int = COUNT) -> dict[int, int]:
+def choose_pairs(caption_images: Sequence[int], count: int = COUNT) -> dict[int, int]:
     """Chooses at most `count` evenly spaced images; returns image -> index of its first caption.
 
-    `image_of` lists the image of each caption. Raises ValueError if `count` or the number of images
-    with captions is below `MIN_PAIRS`.
+    `caption_images` lists the image of each caption. Raises ValueError if `count` or the number of
+    images with captions is below `MIN_PAIRS`.
     """
-    first_captions = {image: caption for caption, image in reversed([*enumerate(image_of)])}
+    first_captions = {image: caption for caption, image in reversed([*enumerate(caption_images)])}
     images = sorted(first_captions)
     if (available := min(len(images), count)) < MIN_PAIRS:
         raise ValueError(f"a check needs {MIN_PAIRS} images with captions, not {available}")

@@ -22,7 +22,7 @@ def build_clip(out: Path, source: str, labels: Labels, gallery: Path | None = No
     `source` is a folder or Hub id of CLIP or SigLIP, see `export/encoders/sources.py`. `gallery` is
     a folder with `gallery.json` to copy. Raises errors as `load_image_source` and `build_pack` do.
     """
-    projected = f"{source}#projected"  # loading raises ValueError for any other model
+    projected = f"{source}#projected"  # only CLIP and SigLIP load with this suffix
     image_encoder, preprocess, _ = load_image_source(projected, rounded=False)
     text_encoder, tokenizer, spec = load_text_source(projected, rounded=False)
     arguments = {"embed_dim": image_encoder.dim, "rows": True}

@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
         return {*_WORD.findall(self.text.lower())}
 
     def matches(self, kind: str) -> bool:
-        """Returns whether the caption has a kind; "" is any, "word:dog" requires the word "dog"."""
+        """Returns whether `kind` is "", the caption's kind, or "word:W" with W in the caption."""
         word = kind.lower().removeprefix("word:")
         return word in self.words() if kind.startswith("word:") else kind in ("", self.kind)
 
@@ -99,13 +99,13 @@ def compare(
     """Compares the first k images of the methods A and B for each caption.
 
     `a` and `b` (2, Q) are rows 0 and 1 of the tables of A and B from `rank_captions`; `above` (Q,)
-    is row 2 of the last table. The suspect of a caption is its image in `above`; if `is_exact`, it
-    is a first image of A or B that is correct but not the labelled image. Missing labels lower
-    recall (ECCV Caption, Chun et al., ECCV 2022).
+    is row 2 of the last table. The suspect of a caption is its image in `above`. If labels are
+    complete, the suspect is instead the first image of A, or else of B, that is correct but not the
+    labelled image. Missing labels lower recall (ECCV Caption, Chun et al., ECCV 2022).
     """
     (rank_a, first_a), (rank_b, first_b), suspects = a, b, above
     labels = np.array([caption.right[0] for caption in captions])
-    if is_exact(captions):
+    if has_complete_labels(captions):
         is_suspect = [(rank == 1) & (first != labels) for rank, first in (a, b)]
         suspects = np.select(is_suspect, [first_a, first_b], -1)
     hits_a, hits_b = rank_a <= k, rank_b <= k
@@ -118,8 +118,8 @@ def compare(
     return [*map(Outcome, range(len(texts)), texts, kinds, *columns)]
 
 
-def is_exact(captions: Iterable[Caption]) -> bool:
-    """Returns whether any caption has several correct images; if so, labels count as complete."""
+def has_complete_labels(captions: Iterable[Caption]) -> bool:
+    """Returns whether labels count as complete, because some caption has several correct images."""
     return any(len({*caption.right}) > 1 for caption in captions)
 
 
@@ -166,8 +166,8 @@ def sign_test(wins: int, losses: int) -> float:
 def typical_words(group: Collection[Outcome], others: Collection[Outcome]) -> list[dict[str, Any]]:
     """Returns at most `MAX_WORDS` words that are more frequent in `group` than in `others`.
 
-    Each has `word` and `ratio`: the share of captions with the word in `group`, divided by the
-    share in `others`, after adding half a caption to each count. The log ratio is at least
+    Each result has `word` and `ratio`. The ratio is the share of captions with the word in `group`,
+    divided by the share in `others`, with half a caption added to each count. Its log is at least
     `_MIN_SIGNIFICANCE` standard errors. The most significant word comes first.
     """
     in_group, in_others = (Counter(w for row in r for w in row.words()) for r in (group, others))

@@ -50,8 +50,8 @@ def obtain(
 
     A converted pack replaces the folder `out`; a downloaded pack stays in the Hub's cache.
     `progress` receives 0 of 0 bytes during a conversion. Setting `cancelled` ends a download; a
-    conversion continues, but its result is removed. With `for_visitor`, only a pack within the
-    limits of `export/hub/packs.py` is downloaded, and without a token. Raises CancelledError if
+    conversion continues, but its result is removed. With `for_visitor`, only packs within the
+    limits of `export/hub/packs.py` are downloaded, without a token. Raises CancelledError if
     `cancelled` was set, ValueError if the download or the conversion fails.
     """
 

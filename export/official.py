@@ -143,8 +143,8 @@ def _text_side(
     if _WORD_PIECES in checkpoint.state or not reads_words:
         return _bert_encoder(checkpoint, options)
     # The releases tokenize with nltk's word_tokenize, which `WORDS` approximates.
-    rows, word_dim = checkpoint.shape("text.embed.weight")
-    words = _read_words(checkpoint, options, rows)
+    word_count, word_dim = checkpoint.shape("text.embed.weight")
+    words = _read_words(checkpoint, options, word_count)
     tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
@@ -156,7 +156,7 @@ def _text_side(
     # a text encoder without directions only embeds words; the method has the GRU
     gru = "text.forward_gru" if directions else "method.text_global.gru"
     hidden = checkpoint.shape(f"{gru}.weight_hh_l0")[1]
-    return BiGRUTextEncoder(rows, word_dim, hidden, directions=directions), tokenizer
+    return BiGRUTextEncoder(word_count, word_dim, hidden, directions=directions), tokenizer
 
 
 def _read_words(checkpoint: Checkpoint, options: argparse.Namespace, size: int) -> dict[str, int]:
@@ -171,7 +171,7 @@ def _read_words(checkpoint: Checkpoint, options: argparse.Namespace, size: int) 
         words = {**words, "<mask>": size - 1}  # the release's code appends <mask>
     if sorted(words.values()) != list(range(size)):
         fault = f"must list the {size} words of {checkpoint.path}, numbered from 0 without gaps"
-        raise ValueError(f"{path} {fault}, not {len(words)} words; name the list of the training")
+        raise ValueError(f"{path} {fault}, not {len(words)} words; name the list used in training")
     if words.get("<pad>") != 0 or not {"<start>", "<end>", "<unk>"} <= words.keys():
         raise ValueError(f"{path} must list <pad> as word 0, and <start>, <end> and <unk>")
     return words
@@ -201,7 +201,7 @@ def _read_config(kind: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _build_resnet(checkpoint: Checkpoint, layout: str, *, pooled: bool = False) -> ResNet:
-    """Builds a ResNet with random weights in the sizes of the checkpoint's weights."""
+    """Builds a ResNet of the same size as the checkpoint's, with random weights."""
     bottleneck = "image.layer1.0.conv3.weight" in checkpoint.state
     last_conv = "conv3" if bottleneck else "conv2"
     stages = [f"image.layer{stage + 1}." for stage in range(STAGES)]
@@ -225,10 +225,10 @@ def _resize_positions(checkpoint: Checkpoint, side: int) -> None:
     old_side = round(count**0.5)
     if old_side in (0, side) or old_side**2 != count:
         return  # loading the weights raises the error for a wrong shape
-    summary, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
+    cls_position, patches = checkpoint.state[_POSITIONS].float().split([1, count], dim=1)
     square = patches.mT.unflatten(2, (old_side, old_side))  # (1, width, n, n)
     resized = functional.interpolate(square, (side, side), mode="bicubic", align_corners=False)
-    checkpoint.state[_POSITIONS] = torch.cat([summary, resized.flatten(2).mT], dim=1)
+    checkpoint.state[_POSITIONS] = torch.cat([cls_position, resized.flatten(2).mT], dim=1)
 
 
 CONVERSIONS = {
@@ -249,7 +249,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
                 flag = f"--{option.replace('_', '-')}"
                 raise ValueError(f"{flag} is for --from {other_name}; leave it out with {name}")
     if (options.checkpoint is None) == (options.hub is None):
-        raise ValueError("name a checkpoint file, or one on the Hub with --hub, and not both")
+        raise ValueError("name either a checkpoint file or, with --hub, a checkpoint on the Hub")
     if options.hub is None:
         path, origin = options.checkpoint, options.checkpoint.name
     else:
@@ -276,7 +276,7 @@ def convert(options: argparse.Namespace) -> PackInfo:
         half=False,  # the weights stay as they were published
     )
     method, origin_parts = METHODS[name], origin.partition("@")[0].split("/")
-    # the name of the checkpoint's folder, or of the file without its suffix
+    # the name of the checkpoint's folder on the Hub, or else of its file without the suffix
     short_name = origin_parts[-2] if len(origin_parts) > 3 else origin_parts[-1].partition(".")[0]
     labels = labels_from(
         options,

@@ -40,7 +40,7 @@ class Methods(dict[str, Method]):
     """A pack's methods by name; names joined by "+" are an ensemble, whose scores are averaged.
 
     An unknown name raises ValueError. `ranked_names` orders the names by descending rsum; methods
-    without metrics come last, the last one of pack.json first. `best` is the first name.
+    without metrics come last, in the reverse order of pack.json. `best` is the first name.
     """
 
     def __init__(self, methods: dict[str, Method], info: PackInfo) -> None:
@@ -189,8 +189,8 @@ class Runtime:
         """Turns image features (B, N, d) into views (B, V, D).
 
         An array may be memory-mapped and is read in batches. `attention` requests attention
-        (B, V, N), which some methods lack. `mask` (B, N) bool is False on padding, or None.
-        Raises ValueError if the method is unknown, or the width is not that of the image encoder.
+        (B, V, N), which some methods lack. `mask` (B, N) bool is False on padding; None stands
+        for no padding. Raises ValueError if the method is unknown or the width d is wrong.
         """
         head = self.methods[method]
         mask = self._complete_mask(features, mask)
@@ -226,7 +226,7 @@ class Runtime:
     def token_features(
         self, ids: np.ndarray, lengths: np.ndarray, method: str
     ) -> tuple[Tensor, Tensor]:
-        """Encodes token ids (B, M) and lengths (B,) from `pad`; returns as `text_features` does."""
+        """Encodes ids (B, M) and lengths (B,) from `pad`; see `text_features` for the result."""
         self.methods[method]  # raises for an unknown method
         entry = self.info.methods[method]
         features = torch.zeros(*ids.shape, entry.text_dim, device=self.device)  # (B, M, d)
@@ -234,11 +234,11 @@ class Runtime:
         batches = [order[i : i + TEXT_BATCH_SIZE] for i in range(0, len(ids), TEXT_BATCH_SIZE)]
 
         def encode(rows: np.ndarray) -> Tensor:
-            longest = int(lengths[rows].max())
-            inputs = {"ids": np.ascontiguousarray(ids[rows, :longest]), "lengths": lengths[rows]}
-            # one thread on a CPU: small batches gain nothing from more
+            length = int(lengths[rows].max())
+            inputs = {"ids": np.ascontiguousarray(ids[rows, :length]), "lengths": lengths[rows]}
+            # one thread on a CPU: small batches gain nothing from more threads
             batch = self._sessions.run(entry.text_encoder, inputs, self.device.type == "cpu")
-            if batch.shape != (expected := (len(rows), longest, entry.text_dim)):
+            if batch.shape != (expected := (len(rows), length, entry.text_dim)):
                 file, shape = entry.text_encoder, tuple(batch.shape)
                 raise PackError(f"{file} gives features {shape}, not {expected}; export it again")
             return batch
@@ -266,7 +266,7 @@ class Runtime:
         return _split(head.encode_text, head.text_parts, *self.text_features(texts, method))
 
     def _complete_mask(self, features: Tensor | np.ndarray, mask: Tensor | None) -> Tensor:
-        """Returns `mask`, or True for all image features (B, N); checks the features' width d."""
+        """Checks the width of features (B, N, d); returns `mask`, by default True everywhere."""
         dim, shape = self.info.image_encoder.dim, tuple(features.shape)
         if len(shape) != 3 or shape[2] != dim:
             raise ValueError(f"the pack {self.info.name} reads features (B, N, {dim}), not {shape}")
@@ -275,7 +275,7 @@ class Runtime:
     def encode_batches(
         self, encode: Encode, features: Tensor | np.ndarray, mask: Tensor, attention: bool
     ) -> Views:
-        """Calls `encode` on batches of features (B, N, d) and mask (B, N); returns all B views."""
+        """Calls `encode` on batches of features (B, N, d) and mask (B, N); joins the views."""
         view_batches = []
         for i in range(0, len(features), HEAD_BATCH_SIZE):
             batch, batch_mask = features[i : i + HEAD_BATCH_SIZE], mask[i : i + HEAD_BATCH_SIZE]
@@ -309,9 +309,9 @@ def load_head(info: PackInfo, name: str) -> Method:
 def _split(
     encode: Encode, split: Callable[[Tensor, Tensor], Parts], features: Tensor, mask: Tensor
 ) -> Parts:
-    """Calls `split`; raises ValueError for parts of more than `MAX_PART_VALUES` values."""
+    """Calls `split`; raises ValueError if the parts would have over `MAX_PART_VALUES` values."""
     values_per_feature = encode(features[:1], mask[:1], attention=False).embeddings.numel()  # V * D
     if (count := values_per_feature * mask.numel()) > MAX_PART_VALUES:
         items = f"{len(mask)} items have {count:,} values to split"
-        raise ValueError(f"{items}, more than {MAX_PART_VALUES:,}; request fewer")
+        raise ValueError(f"{items}, more than {MAX_PART_VALUES:,}; request fewer items")
     return split(features, mask)

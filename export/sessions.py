@@ -29,7 +29,7 @@ def choose_device(device: Device) -> torch.device:
     if device == "cpu":
         return torch.device("cpu")
     if on_zerogpu():  # torch reports CUDA, but only functions with ZeroGPU's decorator can use it
-        reason = "ZeroGPU lends its GPUs to single calls, which cost more than they would save here"
+        reason = "ZeroGPU lends a GPU for a single call, and a loan costs more than it saves here"
     elif not torch.cuda.is_available():
         reason = "torch finds no CUDA device"
     elif CUDA not in ort.get_available_providers():
@@ -149,7 +149,7 @@ class Sessions:
 
 @cache
 def _limit_memory() -> None:
-    """Limits the memory of all CPU sessions: a tiny ONNX file could allocate any amount."""
+    """Limits the memory of all CPU sessions; a tiny ONNX file could allocate any amount of it."""
     limit = _MAX_MEMORY  # or half of the machine's memory, if that is less
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limit = min(limit, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)

@@ -109,7 +109,7 @@ def _copy_pack(info: PackInfo, target: Path, bundled: Path) -> None:
 
 
 def _requirements(text: str, hardware: str, torch_index: str | None) -> str:
-    """Adapts requirements.txt to the hardware of a Space, and keeps its platform markers."""
+    """Adapts requirements.txt to the hardware of a Space, and keeps the platform markers."""
     # onnxruntime for CPUs is a tenth of the size of onnxruntime-gpu
     if hardware.startswith("cpu-") or hardware == ZEROGPU:
         text = text.replace("\nonnxruntime-gpu>=", "\nonnxruntime>=")

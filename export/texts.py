@@ -53,7 +53,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
             raise ValueError("it is not a JSON object")
         for section in _COMPONENTS:
             _check_component(section, content.get(section))
-        # Parses the checked content: in the file, tokenizers could read another of two equal keys.
+        # Parses the checked content, not the file: tokenizers may treat repeated keys differently.
         tokenizer = Tokenizer.from_str(json.dumps({**content, "decoder": None}))
     except Exception as error:  # tokenizers raises plain Exception
         message = f"{path} is not a readable tokenizer: {error}; export the pack again"
@@ -70,7 +70,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     """
     path = folder / "tokenizer.json"
     if not any((folder / name).is_file() for name in (path.name, "vocab.txt", "vocab.json")):
-        raise FileNotFoundError(f"{folder} holds no tokenizer; add its tokenizer.json or vocab.txt")
+        raise FileNotFoundError(f"{folder} holds no tokenizer; add the tokenizer.json or vocab.txt")
     try:
         if path.is_file():
             tokenizer = Tokenizer.from_file(str(path))

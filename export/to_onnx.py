@@ -78,7 +78,7 @@ def _add_run(runs_by_name: dict[str, TrainedRun], name: str, run: TrainedRun) ->
     if run.tokenizer != first.tokenizer:
         advice = "train both with the same captions and text settings"
         raise ValueError(f"{folders} have different tokenizers; {advice}")
-    for key, noun in (("image_dim", "feature width"), ("frames", "frames per set")):
+    for key, noun in (("image_dim", "feature width"), ("frames", "frames per clip")):
         value, expected = getattr(run.record, key), getattr(first.record, key)
         if value != expected:
             raise ValueError(f"{folders} differ in {noun}, {value} and {expected}; make two packs")

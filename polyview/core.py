@@ -38,8 +38,8 @@ def load(pack: str | Path, method: str | None = None, *, device: Device = "auto"
 
     `pack` is a bundled name ("scenes"), a pack's folder, or a Hub id (`owner/name[@revision]`),
     which is downloaded once. `device` is "cpu", "cuda", or "auto" for CUDA if available. Raises
-    FileNotFoundError if the pack does not exist, ValueError if the pack is damaged, lacks the
-    method, or cannot run on the device.
+    FileNotFoundError if the pack does not exist, ValueError if the pack is damaged, cannot be
+    downloaded, lacks the method, or cannot run on the device.
     """
     folder = bundled() / str(pack)
     if not (folder / MANIFEST).is_file():
@@ -96,7 +96,8 @@ class Model:
 
         Raises:
             TypeError: an item is not an image or path.
-            ValueError: the list is empty, a file is damaged, or features or mask have wrong shapes.
+            ValueError: the list is empty, a file is damaged, features or mask have wrong shapes, or
+                the pack has no image encoder.
             FileNotFoundError: a file is missing.
         """
         if isinstance(images, np.ndarray | Tensor):

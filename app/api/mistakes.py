@@ -24,7 +24,7 @@ from polyview.export.mistakes import (
     compare,
     count_by_kind,
     count_cells,
-    is_exact,
+    has_complete_labels,
     rank_captions,
     summarize,
     to_csv,
@@ -98,7 +98,7 @@ def mistakes(
     if format == "csv":
         table = to_csv(subset)
         return answers.Blob(media_type="text/csv; charset=utf-8", data=table.encode())
-    summary |= {"exact": is_exact(captions), "kinds": kinds, "labels": len(suspects)}
+    summary |= {"exact": has_complete_labels(captions), "kinds": kinds, "labels": len(suspects)}
     summary |= {"total": len(subset), "pairs": [[*ranks, count] for ranks, count in pairs.items()]}
     page = [row._asdict() for row in subset[start : start + count]]
     return answers.Mistakes(state="ready", progress="", a=a, b=b, k=k, captions=page, **summary)

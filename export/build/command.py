@@ -36,7 +36,7 @@ def pack_name(text: str) -> str:
 
 
 def labels_from(options: argparse.Namespace, **defaults: str) -> Labels:
-    """Builds labels from `options`, else from `defaults`; raises PackError for an invalid label."""
+    """Builds labels from `options`, or `defaults` for missing ones; raises PackError if invalid."""
     values = {name: getattr(options, name) or defaults.get(name) for name in _LABELS}
     return check(Labels, values, "labels of the pack")
 

@@ -124,7 +124,7 @@ def _write_parts(work: Path, labels: Labels, parts: PackParts) -> PackInfo:
             raise ValueError(f"{fault}; make its gallery with python -m polyview region-gallery")
         _copy(gallery.folder, work / FOLDER, gallery_files)
     paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
-    if gallery is not None:  # not in `paths`, because one checksum covers all images
+    if gallery is not None:  # `paths` lacks the images, because one checksum covers all of them
         _copy(gallery.folder, work / FOLDER, gallery.files)
     info = PackInfo(
         folder=work,
@@ -292,16 +292,16 @@ def _probes(runtime: Runtime) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
     rng, encoder = np.random.default_rng(20240), runtime.info.image_encoder
     max_length, side = runtime.info.tokenizer.max_length, runtime.preprocess.size
     shapes = [(1, 1, 1), (3, 5, min(7, max_length)), (2, 3, max_length)]  # images, texts, tokens
-    # the last probe is noise or the start of the gallery, with enough images for rankings
+    # the last probe has enough images for rankings: random ones, or the first of the gallery
     if runtime.info.gallery is None:
         count = MAX_PROBE_IMAGES if side <= 256 else 4  # large images take long
         shapes.append((count, count, min(12, max_length)))
-    for image_count, text_count, longest in shapes:
+    for image_count, text_count, length in shapes:
         pixels = rng.integers(0, 256, (image_count, side, side, 3), np.uint8)
-        lengths = rng.integers(1, longest + 1, text_count)
-        lengths[0] = longest
-        ids = rng.integers(1, runtime.reader.size, (text_count, longest))
-        ids[np.arange(longest) >= lengths[:, None]] = 0
+        lengths = rng.integers(1, length + 1, text_count)
+        lengths[0] = length
+        ids = rng.integers(1, runtime.reader.size, (text_count, length))
+        ids[np.arange(length) >= lengths[:, None]] = 0
         if encoder.file is None:  # (B_img, 7, d)
             yield rng.normal(size=(image_count, 7, encoder.dim)).astype("f"), ids, lengths
         else:
@@ -321,11 +321,11 @@ def _run_torch(
     method: MethodParts, pixels: np.ndarray, ids: np.ndarray, lengths: np.ndarray
 ) -> dict[str, Tensor]:
     """Computes `_outputs` in torch; `pixels` are image features if there is no image encoder."""
-    images, counts = torch.from_numpy(pixels), torch.from_numpy(lengths)
+    images, text_lengths = torch.from_numpy(pixels), torch.from_numpy(lengths)
     if method.image_encoder is not None:
         images = method.image_encoder(images)  # (B_img, N, d)
-    texts = method.text_encoder(torch.from_numpy(ids), counts)  # (B_txt, M, d)
-    return _outputs(method.head, images, texts, lengths_to_mask(counts, ids.shape[1]))
+    texts = method.text_encoder(torch.from_numpy(ids), text_lengths)  # (B_txt, M, d)
+    return _outputs(method.head, images, texts, lengths_to_mask(text_lengths, ids.shape[1]))
 
 
 def _outputs(

@@ -52,7 +52,7 @@ class Release(NamedTuple):
 
 
 def read_releases() -> dict[str, Release]:
-    """Reads `releases.toml`, expands prefixes such as "text.@words"; returns method -> release."""
+    """Reads `releases.toml`, and expands "text.@words" and the like; returns method -> release."""
     content = tomllib.loads(Path(__file__).with_name("releases.toml").read_text("utf-8"))
     parts, releases = content.pop("parts"), {}
     for method, entry in content.items():
@@ -96,12 +96,12 @@ class Checkpoint:
 
     def load_into(self, module: nn.Module) -> None:
         """Loads all weights into a module; puts the module in eval mode, without gradients."""
-        # uses the module's own counters, because some releases lack them
+        # keeps the module's batch counters, because some releases lack counters
         counters = {k: v for k, v in module.state_dict().items() if k.endswith(_COUNTER)}
         try:
             load_strict(module, counters | self.state, str(self.path))
         except ValueError as error:
-            advice = "check --from, and that config.json is that of its BERT or ViT"
+            advice = "check --from, and that config.json describes the checkpoint's BERT or ViT"
             raise ValueError(f"{error}; {advice}") from error
         module.eval().requires_grad_(False)
 
@@ -134,8 +134,8 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
     """Returns weights by the release's names, without `DataParallel`'s prefix `module.`."""
     is_pair, weights = isinstance(model, list | tuple), dict[str, Tensor]()
     for side, state in enumerate(model if is_pair else [model]):
-        tensors = isinstance(state, Mapping) and all(isinstance(v, Tensor) for v in state.values())
-        if not state or not tensors:
+        is_state = isinstance(state, Mapping) and all(isinstance(v, Tensor) for v in state.values())
+        if not state or not is_state:
             raise ValueError(f"{path} holds no dictionary of tensors; name a released checkpoint")
         start = f"model[{side}]." if is_pair else ""
         wrapper = "module." if all(key.startswith("module.") for key in state) else ""
@@ -145,9 +145,9 @@ def _stored_weights(model: Any, path: Path) -> dict[str, Tensor]:
 
 def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """Selects the values that are JSON scalars or lists of JSON scalars."""
-    kind = str | int | float | None
+    scalar = str | int | float | None
     lists = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
-    return {k: values[k] for k, v in lists.items() if all(isinstance(item, kind) for item in v)}
+    return {k: values[k] for k, v in lists.items() if all(isinstance(item, scalar) for item in v)}
 
 
 def _load(path: Path) -> Any:

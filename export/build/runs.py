@@ -62,7 +62,7 @@ class RunRecord:
     tokenizer_sha256: str
     image_encoder: EncoderSpec | None = None
     data: DataRecord | None = None  # None in runs of early versions
-    frames: Annotated[int, Field(ge=1)] = 1  # frames of a clip whose features form one set
+    frames: Annotated[int, Field(ge=1)] = 1  # number of frames of a clip
 
 
 class TrainedRun(NamedTuple):
@@ -78,7 +78,7 @@ def read_run(folder: Path) -> tuple[RunRecord, dict[str, Tensor]]:
     """Reads the description and the weights of a method's run; raises as `load_run` does."""
     tensors, values = load_tensors(folder / RUN_WEIGHTS)
     if values.get("kind") == "image_backbone":
-        raise ValueError(f"{folder} holds an image encoder; name the run of a method over it")
+        raise ValueError(f"{folder} holds an image encoder; name the run of a method trained on it")
     return check(RunRecord, values, str(folder / RUN_WEIGHTS)), tensors
 
 
@@ -93,14 +93,14 @@ def load_run(
 
     `encoder` is the run's image encoder, and `encoder_spec` the result of `describe_image_source`;
     for precomputed features, pass None and {}. `rounded` rounds a published text encoder to half
-    precision, as in training. Raises FileNotFoundError if weights or tokenizer are missing, and
-    ValueError if the folder is not a method's run, or the run had other encoders or tokenizers.
+    precision, as in training. Raises FileNotFoundError if weights or tokenizer are missing,
+    ValueError if the folder is not a method's run, or the run used another encoder or tokenizer.
     """
     record, tensors = read_run(folder)
     if not record.backbone_sha256 and encoder_spec:
         raise ValueError(f"{folder} was trained on precomputed features; leave --backbone out")
     if record.backbone_sha256 != encoder_spec.get("sha256", ""):
-        other = f"with a different image encoder from {encoder_spec.get('source')}"
+        other = f"with a different image encoder, not {encoder_spec.get('source')}"
         reason = other if encoder_spec else "on images"
         advice = "pass the backbone of its config.toml as --backbone"
         raise ValueError(f"{folder} was trained {reason}; {advice}")

@@ -77,8 +77,8 @@ def load_image_source(
 
     For the description see `describe_image_source`. `rounded` rounds the weights to half precision,
     as in packs, so that heads train on the same features as in search. Raises FileNotFoundError if
-    the folder does not exist or has no weights, ValueError if it is not an image encoder, cannot be
-    fetched, or its files do not fit together.
+    the folder does not exist or has no weights, ValueError if the source is not an image encoder,
+    cannot be fetched, or has files that do not fit together.
     """
     location = _locate(source)
     spec = _describe_image(location)
@@ -124,7 +124,7 @@ def load_text_source(
 
 
 def describe_text_source(source: str | Path) -> dict[str, Any]:
-    """Describes a text encoder like an image encoder, but `max_length` replaces `preprocess`."""
+    """Returns the keys of `describe_image_source`, with `max_length` instead of `preprocess`."""
     return _describe_published(_locate(source), _TEXT_ARCHS)
 
 
@@ -213,13 +213,13 @@ def _read_packed(folder: Path, encoder: nn.Module) -> dict[str, Tensor]:
     for node in graph.node:  # the file stores identical tensors once
         if node.op_type == "Identity" and node.input[0] in tensors:
             tensors[node.output[0]] = tensors[node.input[0]]
-    for name, initial in weights.items():
-        if not initial.is_floating_point():
-            continue  # batch counters of norms, unused in eval mode
+    for name, parameter in weights.items():
+        if not parameter.is_floating_point():
+            continue  # a batch norm's counter, which eval mode does not use
         if name not in tensors:
             raise PackError(f"{path} lacks {name}; Polyview did not export it")
         values = numpy_helper.to_array(tensors[name]).copy()
-        weights[name] = torch.from_numpy(values).to(initial.dtype)
+        weights[name] = torch.from_numpy(values).to(parameter.dtype)
     return weights
 
 
@@ -314,7 +314,7 @@ def _read_published(source: _Source, encoder: ImageEncoder | TextEncoder) -> dic
     names = encoder.state_dict().keys()
     missing = sorted({encoder_name(name) for name in report["missing_keys"]} & names)
     if missing:
-        absent = f"{len(missing)} of the weights of {type(model).__name__}, first {missing[0]}"
+        absent = f"{len(missing)} of the weights of {type(model).__name__}, such as {missing[0]}"
         raise ValueError(f"{source.name} lacks {absent}; check its config.json")
     tensors = {encoder_name(name): tensor for name, tensor in network.state_dict().items()}
     return {name: tensor for name, tensor in tensors.items() if name in names}

@@ -163,7 +163,7 @@ class Repo:
         return sum(size or 0 for size in self.missing_files.values())
 
     def select(self, names: Iterable[str]) -> "Repo":
-        """Returns the same commit, restricted to some files."""
+        """Returns a copy that has only the files `names`."""
         return replace(self, files={name: self.files[name] for name in names})
 
 

@@ -33,8 +33,8 @@ MIN_FREE_BYTES = 10**9  # bytes of the disk that must stay free
 def push(pack: Path, address: str, private: bool = False, token: str | None = None) -> str:
     """Uploads a pack to a model repository in one commit; returns the URL of the commit.
 
-    The pack is checked first; other files in its folder are not uploaded. Repository and branch are
-    created if they do not exist; `private` applies to a new repository. Raises FileNotFoundError if
+    The pack is checked first; other files in its folder are not uploaded. The repository and branch
+    are created if missing; `private` applies to a new repository. Raises FileNotFoundError if
     a file of the pack is missing, PackError if the pack is damaged or its licence is unknown,
     HubError if the Hub refuses or cannot be reached.
     """
@@ -106,7 +106,7 @@ def _select_pack(repo: Repo, token: Token) -> Repo:
             raise PackError(f"{name} has {size:,} bytes, more than the {limits[name]:,} allowed")
     client.fetch(json_repo, token, progress=lambda *_: None)  # shows no progress bar
     info = read_info(repo.folder)
-    # the card is optional on the Hub, although the cache may have one from `evaluate --write`
+    # the card in the cache may come from `evaluate --write` instead of the Hub
     names = [name for name in list_files(info, check_gallery=False) if name != CARD]
     for name in names:
         if name not in repo.files:

@@ -66,11 +66,11 @@ class Background(NamedTuple):
         log_words, log_images = self._log_counts()
         return np.stack([log_words, log_images, log_words * log_images], axis=-1)
 
-    def hit_features(self, logit: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Returns features (B, n, 4) of hits from their scores (B, n) and `Calibration.logits`."""
+    def hit_features(self, logits: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Returns features (B, n, 4) of hits with scores (B, n); for `logits` see `Calibration`."""
         below_top = ((self.top - scores.T) / np.maximum(self.deviation, 1e-6)).T  # (B, n)
         counts = self._log_counts()
-        columns = [np.broadcast_to(row[:, None], scores.shape) for row in (logit, *counts)]
+        columns = [np.broadcast_to(row[:, None], scores.shape) for row in (logits, *counts)]
         return np.stack([below_top, *columns], axis=-1)
 
 
@@ -191,7 +191,7 @@ class Domain:
 
     @classmethod
     def fit(cls, features: np.ndarray) -> Domain:
-        """Fits to every second image of features (B, N, d); the other images set the limit."""
+        """Fits to every second image of features (B, N, d), and `limit` to the other images."""
         statistics = _statistics(features[::2])
         mean = statistics.mean(axis=0).round(4)
         deviation = np.maximum(statistics.std(axis=0), _MIN_DEVIATION).round(4)

@@ -174,28 +174,28 @@ class Regions:
         """Returns features (N, n, d) of all images, as stored."""
         return self._features.numpy()
 
-    def sum_map(self, row: int, values: Tensor) -> Tensor:
+    def sum_map(self, image: int, values: Tensor) -> Tensor:
         """Spreads an image's values (..., n) over a map (..., rows, columns) with the same sum.
 
         Each value is spread evenly over its region's box; values of overlapping boxes are added.
         """
-        shares = self._cell_shares(row).to(values)  # (n, cells)
+        shares = self._cell_shares(image).to(values)  # (n, cells)
         return (values @ (shares / shares.sum(dim=1, keepdim=True))).unflatten(-1, self.grid)
 
-    def max_map(self, row: int, values: Tensor) -> Tensor:
+    def max_map(self, image: int, values: Tensor) -> Tensor:
         """Returns a map (..., rows, columns) of an image's values (..., n), such as cosines.
 
         Each cell has the highest value of the regions that overlap it, or 0 outside all regions.
         """
-        is_covered = self._cell_shares(row).to(values.device) > 0  # (n, cells)
+        is_covered = self._cell_shares(image).to(values.device) > 0  # (n, cells)
         highest = values[..., None].where(is_covered, -torch.inf).amax(dim=-2)  # (..., cells)
         return highest.where(is_covered.any(dim=0), 0).unflatten(-1, self.grid)
 
-    def _cell_shares(self, row: int) -> Tensor:
-        """Returns the share (n, cells) of each cell that each region covers."""
+    def _cell_shares(self, image: int) -> Tensor:
+        """Returns shares (n, cells), 0 to 1: how much of each cell each of the regions covers."""
         if self.boxes is None:
             return torch.ones(self.shape[1], 1)
-        x0, y0, x1, y1 = self.boxes[row, :, :, None].unbind(dim=1)  # (n, 1) each
+        x0, y0, x1, y1 = self.boxes[image, :, :, None].unbind(dim=1)  # (n, 1) each
         rows, columns = self.grid
         # length of each cell [i, i + 1] inside the box: (n, rows) and (n, columns)
         row_overlap = torch.arange(rows + 1.0).clamp(y0 * rows, y1 * rows).diff()
@@ -212,7 +212,7 @@ def write_regions(folder: Path, features: np.ndarray, boxes: np.ndarray | None) 
 
 
 def regions_of(info: PackInfo) -> Regions | None:
-    """Returns the regions of a pack's gallery, or None; raises PackError for a wrong shape."""
+    """Returns the regions of a pack's gallery, if any; raises PackError for a wrong shape."""
     if info.gallery is None or not info.has_regions:
         return None
     regions = Regions(info.folder / FOLDER / REGIONS)

@@ -108,7 +108,7 @@ def describe_file(path: Path) -> FileInfo:
 def summarize_gallery(
     gallery: GalleryInfo, images: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """Returns pack.json's entry; computes SHA-256 and bytes of the images if `images` is None."""
+    """Returns a gallery's entry in pack.json; `images` (SHA-256, bytes) is computed if None."""
     if images is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:

@@ -165,7 +165,7 @@ class PackInfo(Labels):
         values = self.to_json()
         content = {key: values[key] for key in ("preprocess", "tokenizer", "files", "gallery")}
         content["arguments"] = {name: method.arguments for name, method in self.methods.items()}
-        # omits the usual paths, so that cached embeddings of older packs stay valid
+        # omits default paths, so that cached embeddings of older packs stay valid
         paths = {name: [m.text_encoder, m.head] for name, m in self.methods.items()}
         default_paths = ("{}/text_encoder.onnx", "{}/head.safetensors")
         roles = {n: p for n, p in paths.items() if p != [path.format(n) for path in default_paths]}

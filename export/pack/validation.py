@@ -83,7 +83,7 @@ def check(kind: type[T], values: Any, where: str = "") -> T:
         return _adapter(cast(Hashable, kind)).validate_json(content)
     except ValidationError as error:
         raise PackError(_format_error(error, kind, where)) from error
-    except PydanticSerializationError as error:  # a lone surrogate, too many levels
+    except PydanticSerializationError as error:  # such as for a lone surrogate
         raise PackError(f"{where or 'a value'} cannot be written as JSON: {error}") from error
 
 

@@ -69,7 +69,7 @@ def test_another_tokenizer_is_refused(runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "noun"), [("image_dim", "feature width"), ("frames", "frames per set")]
+    ("key", "noun"), [("image_dim", "feature width"), ("frames", "frames per clip")]
 )
 def test_runs_over_other_features(
     runs: Path, key: str, noun: str, monkeypatch: pytest.MonkeyPatch

@@ -157,7 +157,7 @@ def test_damaged_folders_are_refused(published: Path, copied: Path) -> None:
     lost = next(name for name in sorted(tensors) if "layernorm" in name)
     remaining = {name: tensor for name, tensor in tensors.items() if name != lost}
     save_file(remaining, weights, {"format": "pt"})
-    refused(sources.load_image_source, copied, "lacks 1 of the weights of ViTModel, first model")
+    refused(sources.load_image_source, copied, "lacks 1 of the weights of ViTModel, such as model")
     weights.write_bytes(b"damaged")
     refused(sources.load_image_source, copied, "do not load")
     (copied / "preprocessor_config.json").unlink()
