@@ -89,7 +89,7 @@ class Hosts:
         forwarded_hosts = ",".join(headers.getlist("x-forwarded-host"))  # Gradio trusts this header
         for host in [own_host, *(forwarded_hosts.lower().split(",") if forwarded_hosts else ())]:
             if not self._accepts(host.strip()):
-                advice = "if that is its name, start it with --allow-host NAME"
+                advice = "to serve this name, start the app with --allow-host NAME"
                 raise Refusal(421, f'this app does not serve "{host:.100}"; {advice}')
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         is_navigation = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
@@ -154,7 +154,7 @@ class RequestGuard:
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
         del MutableHeaders(scope=scope)["x-gradio-server"]  # Gradio would build URLs from its value
-        answer, key = _Answer(send, self._headers), client_key(scope)
+        sender, key = _ResponseSender(send, self._headers), client_key(scope)
         # Gradio's request to itself for an MCP client, whose request is already counted
         is_internal = key == "127.0.0.1" and (b"x-gradio-user", b"mcp") in scope["headers"]
         client = _Client() if is_internal else self._client(key)
@@ -164,30 +164,30 @@ class RequestGuard:
             if self._paths.fullmatch(scope["path"]) is None:
                 raise Refusal(404, "unknown address; /api/v1 lists all routes")
             if scope["method"] not in ("GET", "HEAD", "POST", "DELETE"):
-                raise Refusal(405, "this method is not supported; use GET or POST")
+                raise Refusal(405, f"{scope['method']:.20} is not supported; use GET or POST")
             is_limited = not (self._hosts.private or is_internal)
             client_name.set(key if is_limited else "")
             if is_limited:
                 client.check(scope)
             if is_limited and scope["path"].startswith("/api/v1/"):
-                answer.slots = client.slots
+                sender.slots = client.slots
             if scope["method"] == "POST":
                 length = int(Headers(scope=scope).get("content-length", f"{IMAGE_BYTES}")[:20])
-                is_large = is_limited and length > JSON_BYTES  # also if no length is stated
+                is_large = is_limited and length > JSON_BYTES  # also true if no length is stated
                 async with client.large_bodies if is_large else nullcontext():
-                    await self._post(scope, receive, answer, client if is_limited else None)
+                    await self._post(scope, receive, sender, client if is_limited else None)
             else:
-                await self._forward(scope, receive, answer)
+                await self._forward(scope, receive, sender)
         except Refusal as refusal:
             response = refusal.response()
             # the connection cannot be reused if a part of the body is unread
             response.headers.update({"cache-control": "no-store", "connection": "close"})
-            await response(scope, receive, answer.send)
+            await response(scope, receive, sender.send)
         finally:
             client.open_count -= 1
 
     async def _post(
-        self, scope: Scope, receive: Receive, answer: _Answer, client: _Client | None
+        self, scope: Scope, receive: Receive, sender: _ResponseSender, client: _Client | None
     ) -> None:
         """Receives, checks and forwards a request; `client` is None without limits per client."""
         headers, buffer = Headers(scope=scope), bytearray()
@@ -206,16 +206,16 @@ class RequestGuard:
                 read_json(body)  # raises `Refusal` if it is not valid
             messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-            async def replay() -> Message:  # the body, then messages such as http.disconnect
+            async def replay() -> Message:  # returns the body, then later messages
                 return messages.pop() if messages else await receive()
 
-            await self._forward(scope, replay, answer)
+            await self._forward(scope, replay, sender)
         finally:
             self._body_bytes -= len(buffer)
             if is_queued:
                 self._gradio_queue.collect(len(buffer))
         if is_queued:
-            self._gradio_queue.add(answer.first_chunk, session, client, self)
+            self._gradio_queue.add(sender.first_chunk, session, client, self)
 
     async def _receive(self, scope: Scope, receive: Receive, received: bytearray) -> None:
         """Appends a body to `received`; raises `Refusal` if it breaks a limit or ends early."""
@@ -238,18 +238,18 @@ class RequestGuard:
             reason = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again"
             raise Refusal(408, reason) from None
 
-    async def _forward(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, sender: _ResponseSender) -> None:
         """Waits for a slot, then forwards a request; raises `Refusal` if the app cannot answer."""
-        await answer.take_slot()
+        await sender.take_slot()
         try:
-            await self._app(scope, receive, answer.send)
+            await self._app(scope, receive, sender.send)
         except Exception as error:
             refusal = Refusal.for_unexpected(error, scope["path"][:100])
-            if not answer.has_started:
+            if not sender.has_started:
                 raise refusal from error
         finally:
-            answer.release_slot()
-        for event in answer.delivered_event_ids:
+            sender.release_slot()
+        for event in sender.delivered_event_ids:
             self._gradio_queue.remove(event or scope["path"].rpartition("/")[2])
 
 
@@ -262,7 +262,7 @@ class _Client:
         self._remaining, self._updated_at = BURST, time.monotonic()
 
     def spend(self, requests: float) -> None:
-        """Adds `RATE` for each second since the last call, up to `BURST`; spends `requests`."""
+        """Adds `RATE` a second to the allowance, up to `BURST`; subtracts `requests`."""
         now = time.monotonic()
         self._remaining = min(BURST, self._remaining + (now - self._updated_at) * RATE) - requests
         self._updated_at = now
@@ -281,7 +281,7 @@ class _Client:
         self.spend(CHEAP_COST if is_cheap else 1)
 
 
-class _Answer:
+class _ResponseSender:
     """Sends the response to a request, with the app's headers and without CORS headers."""
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:

@@ -17,9 +17,10 @@ from polyview.app.refusal import Refusal, read_json
 
 MAX_UNFETCHED = 300  # unfetched answers in the queue; the oldest are dropped
 MAX_UNFETCHED_PER_CLIENT = 12  # unfetched answers of one client
-UNFETCHED_SECONDS = 120.0  # age at which an answer no longer counts for its client
+UNFETCHED_SECONDS = 120.0  # age from which an unfetched answer does not count for the client
 _FETCH_SECONDS = 120.0  # time limit of the request that discards an answer
-_MAX_GARBAGE_BYTES = 100_000_000  # Gradio leaves requests in reference cycles
+# bytes of requests, which Gradio leaves in reference cycles, before garbage is collected
+_MAX_GARBAGE_BYTES = 100_000_000
 
 _JOIN = re.compile(r"/gradio_api/(?:queue/join|call/(v2/)?(\w+))")
 _SESSION_HASH = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -40,7 +41,7 @@ class GradioQueue:
 
     @staticmethod
     def accepts(path: str) -> bool:
-        """Returns whether a path adds events to the queue."""
+        """Returns whether requests to a path add events to the queue."""
         return _JOIN.fullmatch(path) is not None
 
     def complete(self, path: str, body: bytes) -> tuple[bytes, str]:
@@ -89,10 +90,10 @@ class GradioQueue:
             gc.collect()
 
     def add(self, answer: bytes, session: str, client: object, app: ASGIApp) -> None:
-        """Registers the event in Gradio's `answer`; above `MAX_UNFETCHED`, drops the oldest event.
+        """Registers the event in Gradio's `answer`; drops the oldest event beyond `MAX_UNFETCHED`.
 
-        Gradio stores the result of an event until the result is fetched. To drop an event,
-        its result is therefore fetched from `app`.
+        Gradio stores the result of an event until the result is fetched. To drop an event, this
+        method therefore fetches the result from `app`.
         """
         if b'"event_id"' not in answer:
             return

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if settings.mcp and importlib.util.find_spec("mcp") is None:
         print(f"polyview: {NO_MCP}", file=sys.stderr)
         return 1
-    gc.disable()  # importing thousands of modules is faster without collections
+    gc.disable()  # importing thousands of modules is faster without garbage collection
     from PIL import Image
 
     from polyview.app.gallery.indexing import ProgressLine
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     handler.setFormatter(OneLineFormatter("polyview: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # app/gallery/images.py enforces a limit, with a better message
+    # app/gallery/images.py limits the pixels of an image, with a better message
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         state = AppState(settings, cache_folder())
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         gc.enable()
     gc.collect()
-    gc.freeze()  # exclude the objects made so far, which are permanent, from collections
+    gc.freeze()  # exclude the objects made so far, which are permanent, from garbage collection
     # `put` is safe in a signal handler; later signals, which `make` may send, have no effect
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for signal_number in (signal.SIGINT, signal.SIGTERM):

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Refusal(ValueError):  # noqa: N818 an expected answer, not an error of the app
-    """The HTTP status and message of a refused request; retry after `wait` seconds if not 0."""
+    """The HTTP status and message of a refused request, and the seconds to `wait` (0 for none)."""
 
     def __init__(self, status: int, message: str, wait: int = 0) -> None:
         super().__init__(message)

@@ -169,9 +169,9 @@ class Adapter:
     async def answer(self, endpoint: Endpoint, values: Mapping[str, Any]) -> BaseModel:
         """Runs an endpoint's function in a thread as soon as a slot is free.
 
-        Quick endpoints run one at a time: most of their time is Python code, which threads do not
-        speed up. Requests with a file may take seconds, and never use all slots. Raises `Refusal`
-        if `MAX_WAITING` requests are open.
+        Over a small gallery, quick endpoints run one at a time, as threads do not speed up their
+        Python code. Requests with a file may take seconds, so they never use all slots. Raises
+        `Refusal` if `MAX_WAITING` requests are open.
         """
         if self._waiting.locked():
             raise Refusal(503, f"{MAX_WAITING} requests are waiting; try again soon", 1)
@@ -182,7 +182,7 @@ class Adapter:
             return await run_sync(endpoint.run, self._state, values, limiter=slots)
 
     def _gradio_function(self, endpoint: Endpoint) -> Callable[..., Any]:
-        """Returns a function for Gradio, which passes values by position and gets a dictionary."""
+        """Returns a function that takes values by position and returns a dictionary, for Gradio."""
 
         async def function(request: gr.Request, *values: Any) -> dict[str, Any]:
             # Gradio's queue runs in the context of the request that started it, not of this one
@@ -257,7 +257,7 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             statuses = ["400", "403", "404", "410", "421", "429", "500", "503"]
             statuses += ["408", "413"] if method == "POST" else []  # for bodies
             responses = dict.fromkeys(statuses, refused) | {"200": answer}
-            if endpoint.path.startswith("/clip/"):  # answers requests with the header Range
+            if endpoint.path.startswith("/clip/"):  # the route answers the header Range
                 responses |= {"206": answer, "416": {"description": "the file has no such range"}}
             path = paths.setdefault(f"{PREFIX}{endpoint.path}", {})
             path[method.lower()] = {
@@ -269,7 +269,8 @@ def openapi_schema(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             }
             if endpoint.body and method == "POST":
                 path["post"]["requestBody"] = {"content": {"image/*": {}, "application/json": {}}}
-    info = {"title": "Polyview", "version": "1", "description": "Other methods get status 405."}
+    description = "An HTTP method that a path does not list gets status 405."
+    info = {"title": "Polyview", "version": "1", "description": description}
     components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 

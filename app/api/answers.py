@@ -21,7 +21,7 @@ Fields = dict[str, Any]  # a JSON object
 
 
 class Refused(BaseModel):
-    """An error message."""
+    """The answer to a refused request: an error message."""
 
     error: str
 
@@ -35,7 +35,7 @@ class Blob(BaseModel):
 
 
 class Hits(BaseModel):
-    """Images; `total` is their number in the collection or clip."""
+    """A part of a list of images; `total` is the length of the whole list."""
 
     total: int
     hits: list[Hit]
@@ -92,7 +92,7 @@ class Mistakes(BaseModel):
 
     Request again while `state` is "running". `export/mistakes.py` describes the other fields and
     the items of `captions` (`Outcome`). A row of `pairs` has a rank by a, a rank by b, and the
-    number of captions with both. `labels` counts label errors: known if `exact`, else suspected.
+    number of captions with both. `labels` counts label errors; if not `exact`, suspected ones.
     """
 
     state: str

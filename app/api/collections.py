@@ -78,7 +78,7 @@ def results(state: AppState, pack: p.Pack = "") -> answers.Results:
 
 
 def check_pack(retriever: Retriever, method: p.Method = "") -> answers.Check:
-    """Checks whether a pack preprocesses as its model expects, on captioned images."""
+    """Checks with captioned images whether a pack preprocesses as its model expects."""
     if retriever.reads_sets:
         raise ValueError(f"{retriever.info.title} reads clips; only packs for images are checked")
     method = method.strip() or retriever.methods.best
@@ -142,7 +142,7 @@ def progress(state: AppState, pack: p.Pack = "", collection: p.Collection = "") 
 
 def stop_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Stops reading a collection; images read so far can be searched."""
-    _require_own(state, collection)
+    _require_upload_or_owner(state, collection)
     state.stop_opening(collection)
     if state.pending_stage(collection) is None:
         state.retriever(pack, collection).index.stop()
@@ -151,12 +151,12 @@ def stop_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = 
 
 def resume_reading(state: AppState, pack: p.Pack = "", collection: p.Collection = "") -> Progress:
     """Resumes reading a collection."""
-    _require_own(state, collection)
+    _require_upload_or_owner(state, collection)
     state.resume(pack, collection)
     return progress(state, pack, collection)
 
 
-def _require_own(state: AppState, collection: str) -> None:
+def _require_upload_or_owner(state: AppState, collection: str) -> None:
     """Raises `Refusal` if a visitor of a public app names a collection other than an upload."""
     if not collection.startswith("upload-"):
         state.refuse_public("only the app's owner can stop or resume reading; upload your files")

@@ -126,7 +126,7 @@ def find_image(retriever: Retriever, image: int | str) -> CollectionImage:
         return retriever.image(image)
     if matches := [other for other in retriever.collection.images if other.file == image]:
         return matches[0]
-    raise ValueError(f'this collection has no image "{image[:80]}"; name the file or id of a hit')
+    raise ValueError(f'this collection has no image "{image[:80]}"; give the file or id of a hit')
 
 
 def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _shared_fields(query: str, method: str, result: evidence.QueryEvidence) -> d
 
 
 def _summands(result: evidence.QueryEvidence) -> dict[str, Any]:
-    """Returns `base`, `cells` and `whole_sentence` as lists; one axis has all N cells of a map."""
+    """Returns `base`, `cells` and `whole_sentence` as lists, with the N cells of a map in a row."""
     shape = (*result.scores.shape, result.grid[0] * result.grid[1])
     return {
         "base": nested(result.base, _DIGITS),

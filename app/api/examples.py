@@ -76,7 +76,7 @@ def load_examples(info: PackInfo, collection: Collection) -> list[Example]:
 
 
 def choose_sentences(retriever: Retriever, count: int) -> list[str]:
-    """Returns at most `count` short captions without unsupported aspects, or fixed sentences."""
+    """Returns up to `count` short captions without unsupported aspects; else fixed sentences."""
     captions = [
         text
         for text, _ in retriever.collection.captions
@@ -88,7 +88,7 @@ def choose_sentences(retriever: Retriever, count: int) -> list[str]:
 
 
 def choose_terms(retriever: Retriever) -> str:
-    """Returns a sum of the three most frequent objects, or of fixed words; "" if one is unknown."""
+    """Returns a query of three frequent objects or of fixed words; "" if it has an unknown word."""
     objects = Counter(name for image in retriever.collection.images for name in set(image.objects))
     words = [name for name, _ in objects.most_common(3)]
     if len(words) < 3:

@@ -58,7 +58,7 @@ class Why:
     """A score, split over cells of the image and words of the query.
 
     `score` equals `base + cells.sum()`. `words` are M words as the encoder reads them. "" stands
-    for a query image or one of its cells. A last "" stands for what belongs to no single word.
+    for a query image or one of its cells. A last "" stands for the sentence as a whole.
     """
 
     score: float  # the score of the image for the query
@@ -173,8 +173,8 @@ class Library:
         if evidence.whole_sentence.any():
             words = (*words, "")
             cells = np.concatenate([cells, evidence.whole_sentence[0][..., None]], axis=-1)
-        drawing = partial(draw, self.retriever, evidence, image_id)
-        return Why(float(evidence.scores[0]), float(evidence.base[0]), words, cells, drawing)
+        draw_word = partial(draw, self.retriever, evidence, image_id)
+        return Why(float(evidence.scores[0]), float(evidence.base[0]), words, cells, draw_word)
 
     def compare(self, query: Query, methods: Sequence[str], k: int = 10) -> dict[str, Hits]:
         """Runs `search` with each method; returns the hits by method."""

@@ -72,7 +72,7 @@ def mistakes(
     if computation.result is None:
         return answers.Mistakes(a=a, b=b, k=k, **state.status(computation))
     ranks_a, ranks_b, ranks_best = (computation.result[spec] for spec in (a, b, methods.best))
-    depth = min(k, len(retriever.index))  # files outside the gallery rank after all others
+    depth = min(k, len(retriever.index))  # files outside the gallery are never found
     all_rows = compare(captions, ranks_a[:2], ranks_b[:2], ranks_best[2], depth)
     kinds, rows = count_by_kind(all_rows), [row for row in all_rows if row.matches(kind)]
     if not rows:
@@ -133,7 +133,7 @@ def rank_in_background(
 ) -> Computation:
     """Ranks the images for each caption in the background: by all methods, then by each of `specs`.
 
-    Call again until `result` is not None. It has the table of `rank_captions` for each spec.
+    Call again until `result` or `problem` is set. `result` maps a spec to ranks (`rank_captions`).
     """
     ranks, methods = dict[str, np.ndarray](), (*reversed(retriever.methods.ranked_names),)
     for group in (methods, *((spec,) for spec in specs if spec not in methods)):
@@ -153,7 +153,7 @@ def _rank(
     from_collection: bool,
     computation: Computation,
 ) -> dict[str, np.ndarray]:
-    """Calls `rank_captions`; stores the ranks on disk if the captions are `from_collection`."""
+    """Calls `rank_captions`; stores the ranks of captions of the collection on disk."""
     index, encode = retriever.index, retriever.runtime.text_views
     texts = [] if from_collection else [retriever.reword(caption.text) for caption in captions]
 

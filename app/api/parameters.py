@@ -25,14 +25,12 @@ def _split(value: Any) -> Any:
 
 
 def _decode_content(value: Any) -> Any:
-    """Decodes a data URI; returns bytes, the body of a request, unchanged."""
+    """Decodes a data URI; returns the body of a request, which is bytes, unchanged."""
     if not isinstance(value, str):
         return value
     head, comma, encoded = value.partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         raise ValueError("it must be a data URI, such as data:image/png;base64,...")
-    if len(encoded) > IMAGE_BYTES * 4 // 3 + 4:
-        raise ValueError(f"the image is too large; send at most {IMAGE_BYTES // 10**6} MB")
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError as error:
@@ -88,7 +86,7 @@ _Share = Annotated[float, _range(0, 1)]
 Weights = Annotated[list[_Share], LIST, _length(1000, "weight of each view, 0 to 1, not all 0", 1)]
 _Setting = Annotated[str, Field(max_length=100)]
 Settings = Annotated[list[_Setting], LIST, _length(20, "settings of the method, name:value")]
-Content = Annotated[bytes, CONTENT, _length(IMAGE_BYTES, _CONTENT, 1)]
+Content = Annotated[bytes, _length(IMAGE_BYTES, _CONTENT, 1), CONTENT]
 MaybeContent = Annotated[bytes | None, _length(IMAGE_BYTES, _QUERY_IMAGE), CONTENT]
 Layout = Annotated[bool, Field(description="also return thumbnail sizes and near-duplicates")]
 PerView = Annotated[bool, Field(description="also split the score of each view; one method only")]
@@ -108,7 +106,7 @@ _Rank = Annotated[int, _range(1, 2**31)]
 Within = Annotated[list[_Rank], LIST, _length(4, _WITHIN)]
 Rows = Annotated[int, _range(1, 5000, "number of captions, 1 to 5,000")]
 Queries = Annotated[str, _length(100, "a key from mistakes/queries; if empty, all captions")]
-Table = Annotated[bytes, CONTENT, _length(TABLE_BYTES, _TABLE, 1)]
+Table = Annotated[bytes, _length(TABLE_BYTES, _TABLE, 1), CONTENT]
 Format = Annotated[Literal["json", "csv"], Field(description="csv lists all captions of the cell")]
 Upload = Annotated[str, _length(200, "the secret key of an upload")]
 Pack = Annotated[str, _length(200, "a key from packs; if empty, the app's first pack")]

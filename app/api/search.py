@@ -275,7 +275,7 @@ def compare(
     k: p.CompareCount = 10,
     like: p.Like = None,
 ) -> comparison.Comparison:
-    """Ranks the images by several methods and measures their agreement."""
+    """Ranks the images by several methods and measures how far the methods agree."""
     terms = Question(query, like).terms(retriever)
     result = comparison.compare(retriever, state.peers(retriever), terms, methods, k, like)
     texts = [term.words for term in terms if term.image is None]

@@ -55,7 +55,7 @@ def mean_similarity(batches: Iterable[Tensor]) -> float:
 
 
 def measure(retriever: Retriever, name: str) -> Collapse:
-    """Measures a method's views of all searchable images; raises ValueError if there are none."""
+    """Measures a method's views of all searchable images; raises ValueError without images."""
     gallery = retriever.index.images[name]
     if gallery.shape is None:
         raise ValueError("nothing is searchable yet; try again in a moment")

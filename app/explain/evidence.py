@@ -71,7 +71,7 @@ def explain(
 ) -> QueryEvidence:
     """Splits the scores of images over their cells and over the words of the terms.
 
-    There is at least one image and one term. `spec` is a method of the pack, or several joined by
+    `images` and `terms` are not empty. `spec` is a method of the pack, or several joined by
     "+", whose scores are averaged. `per_view` splits the scores of each view (`Method.view_scores`)
     and requires a single method. Raises ValueError if an image or method is unknown, a term is not
     valid, the score cannot be split, or the evidence has more than `MAX_NUMBERS` numbers.
@@ -117,7 +117,7 @@ def explain(
 def _locate(
     evidence: Evidence, subject: Subject, retriever: Retriever, images: Sequence[int]
 ) -> tuple[list[str], Evidence]:
-    """Returns a term's words and the maps of its evidence; other evidence goes to the base."""
+    """Returns a term's words and evidence as maps; evidence without a location joins the base."""
     table, sentence = evidence.cells, evidence.whole_sentence  # (n, ..., N, M), (n, ..., N)
     words: list[str] = []
     if isinstance(subject, str):
@@ -156,7 +156,7 @@ def to_maps(
     if regions is None or isinstance(images, Image.Image):
         return retriever.runtime.to_grid(values)
     to_map = regions.sum_map if adds_up else regions.max_map
-    return torch.stack([to_map(row, part) for row, part in zip(images, values, strict=True)])
+    return torch.stack([to_map(i, part) for i, part in zip(images, values, strict=True)])
 
 
 def sheet_shape(count: int) -> tuple[int, int]:
@@ -166,7 +166,7 @@ def sheet_shape(count: int) -> tuple[int, int]:
 
 
 def sheets(retriever: Retriever, images: Sequence[int]) -> tuple[list[int] | None, list[list[int]]]:
-    """Returns [rows, columns] of sheets and the frame ids of each; (None, []) without sets."""
+    """Returns [rows, columns] of a sheet and frame ids by image; (None, []) if not `reads_sets`."""
     if not retriever.reads_sets:
         return None, []
     frames = [retriever.index.clips.window_of(image_id) for image_id in images]

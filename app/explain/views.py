@@ -54,7 +54,7 @@ class Views(Timed):
 
 
 class Lens(Timed):
-    """The hits of a search with weighted views; `stayed` of them are also found without weights."""
+    """The hits of a search with weighted views; a search without weights finds `stayed` of them."""
 
     query: str
     method: str
@@ -131,10 +131,10 @@ def describe_views(
 def search_weighted(
     retriever: Retriever, words: str, name: str, weights: Sequence[float], k: int
 ) -> Lens:
-    """Finds the k best images for a sentence with weighted views (`Method.apply_view_weights`).
+    """Finds the k best images for the sentence `words` with weighted views (`apply_view_weights`).
 
-    `weights` has a weight in 0..1 for each view; at least one is not 0. Raises ValueError for an
-    unknown method, weights that are not valid, or an empty gallery.
+    `weights` has a number in 0..1 for each view, not all 0. Raises ValueError if the method is
+    unknown, the weights are not valid, or the gallery is empty.
     """
     method = retriever.methods.require_single(name)
     lens = torch.tensor(weights, dtype=torch.float32)
@@ -146,7 +146,7 @@ def search_weighted(
         pair = (method.score(images, query)[:, 0] for images in (weighted_views, views))
         chunks.append((chunk_ids, *(scores.float().cpu().numpy() for scores in pair)))
     ids, scores, plain_scores = map(np.concatenate, zip(*chunks, strict=True))  # (N,) each
-    if retriever.index.clips:  # the best frame of each clip, with and without the lens
+    if retriever.index.clips:  # only the best frame of each clip counts
         file_count = retriever.index.file_count
         plain_scores = best_of_files(Scores(ids, plain_scores, ids), file_count).values
         best_frames = best_of_files(Scores(ids, scores, ids), file_count)
@@ -154,15 +154,15 @@ def search_weighted(
     plain_ranks = comparison.rank(plain_scores)
     rows = np.argsort(comparison.rank(scores))[:k]  # the k best
     weighted_views = method.apply_view_weights(gallery.views(ids[rows]), lens)
-    # the best view (k,) of each image; `apply_view_weights` may have removed views of weight 0
-    winners = method.view_scores(weighted_views, query)[..., 0].argmax(dim=0)
+    # the index (k,) of each image's best view; `apply_view_weights` may have removed views
+    best_indices = method.view_scores(weighted_views, query)[..., 0].argmax(dim=0)
     view_indices = torch.arange(len(lens))  # original indices of the remaining views
     if weighted_views.embeddings.shape[1] < len(lens):
         view_indices = view_indices[lens > 0]
     image_ids = retriever.find_best_frames(ids[rows].tolist(), [Term(words)], name)
     hits = []
     for i, (image_id, row) in enumerate(zip(image_ids, rows, strict=True)):
-        hit = retriever.hit(image_id, float(scores[row]), int(view_indices[winners[i]]), i + 1)
+        hit = retriever.hit(image_id, float(scores[row]), int(view_indices[best_indices[i]]), i + 1)
         hit.before = int(plain_ranks[row])
         hits.append(hit)
     stayed = int((plain_ranks[rows] <= len(rows)).sum())

@@ -70,7 +70,7 @@ class Comparison(BaseModel):
     overlap: list[list[float]]  # C x C, shares of images that two columns both list
     tau: list[list[float | None]]  # C x C, see `kendall_tau`
     only_found: dict[str, list[dict[str, int]]]  # by column: `image_id` and `rank`
-    ranks: dict[int, list[int]]  # by id of a listed image: its rank in each column
+    ranks: dict[int, list[int]]  # ranks in all columns, by the id of a listed image
     remark: str = ""  # limitations of the answer, such as unknown words
 
 
@@ -82,7 +82,7 @@ def compare(
     k: int,
     image_id: int | None = None,
 ) -> Comparison:
-    """Answers a query of at least one term by each column's method, and compares the answers.
+    """Answers a query of at least one term with each column's method, and compares the answers.
 
     `keys` are the keys of the columns. `retriever` answers columns whose key names no pack. `peers`
     maps the keys of other open packs to their retrievers over the same collection. `k >= 1` is the
@@ -129,9 +129,9 @@ def truth(retriever: Retriever, terms: Sequence[Term]) -> Truth | None:
 def _score_column(
     column: Column, retriever: Retriever, peer: Retriever, terms: Sequence[Term], spec: str, k: int
 ) -> Scores:
-    """Scores all files with `peer` and sets `column.ms`.
+    """Scores all files with `peer`, the retriever of the column; sets `column.ms`.
 
-    Converts the best frames of the k best files from ids of `peer` to ids of `retriever`.
+    In the result, the best frames of the k best files have ids of `retriever`, not of `peer`.
     """
     seconds: list[float] = []
     while len(seconds) < _TIMED_RUNS and sum(seconds) < _TIMING_SECONDS:

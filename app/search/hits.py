@@ -62,7 +62,7 @@ class QueryTerm(BaseModel):
 
     words: str  # the words of the term; empty for an image
     weight: float
-    count: int | None = None  # in explanations, the term's number of `words`; 0 for an image
+    count: int | None = None  # number of the explanation's words in this term; 0 for an image
 
 
 class Timed(BaseModel):

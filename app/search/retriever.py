@@ -76,7 +76,7 @@ def combine_terms(terms: Sequence[Term]) -> list[Term]:
 
 
 def single_term(query: Query) -> tuple[str, Views] | None:
-    """Returns method and views of a query with one method and one term of weight 1, else None."""
+    """Returns the method and views of a query with one method and one term of weight 1, or None."""
     (name, terms), *others = query.items()
     return (name, terms[0][1]) if not others and [weight for weight, _ in terms] == [1] else None
 
@@ -174,8 +174,8 @@ class Retriever:
     def timeline(self, image_id: int, terms: Sequence[Term], spec: str) -> list[Hit]:
         """Scores the indexed frames of a clip, in time order.
 
-        A pack that reads sets scores windows; a hit then has the first frame of its window.
-        `image_id` is any frame of the clip; the result is empty for a still image.
+        `image_id` is any frame of the clip; a still image has no hits. A pack that reads sets of
+        frames scores windows of the clip; a hit then has the first frame of its window.
         """
         self.image(image_id)  # raises ValueError for an unknown id
         file_id = image_id % self.index.file_count
@@ -191,7 +191,7 @@ class Retriever:
         return self.runtime.image_views(features, name, attention, mask)
 
     def parts(self, subject: Subject, name: str) -> Parts:
-        """Splits views over words or cells; raises ValueError if the method cannot split them."""
+        """Splits a subject's views over words or cells; raises ValueError if the method cannot."""
         if isinstance(subject, str):
             return self.runtime.text_parts([self.reword(subject)], name)
         features, mask = self._features(subject, name)
@@ -208,7 +208,7 @@ class Retriever:
 
     @torch.inference_mode()
     def find_best_frames(self, ids: Sequence[int], terms: Sequence[Term], spec: str) -> list[int]:
-        """Replaces ids of clips' windows by ids of their best frames, if scores can be split."""
+        """Replaces ids of windows of clips by ids of the best frames, if scores can be split."""
         if self.reads_sets and self.index.clips:
             with suppress(ValueError):  # the score cannot be split
                 subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
@@ -250,7 +250,7 @@ class Retriever:
         """Returns an image of the collection: a file or a frame of a clip."""
         return self.index.clips.image(image_id)
 
-    def hit(self, image_id: int, score: float = 0.0, view: int | None = 0, rank: int = 0) -> Hit:
+    def hit(self, image_id: int, score: float = 0.0, view: int | None = None, rank: int = 0) -> Hit:
         """Returns an image of the collection as a hit, with its metadata."""
         image = self.image(image_id)
         hit = Hit(image_id=image_id, file=image.file, score=score, view=view, rank=rank)
@@ -279,7 +279,7 @@ class Retriever:
         return paths
 
     def make_thumbnails(self) -> None:
-        """Makes the first thumbnails once all captions are encoded, and limits their total size."""
+        """Makes the first thumbnails once all captions are encoded; deletes old thumbnails."""
         self.index.captions_done.wait()
         for image in self.distinct_images()[:_MAX_PREPARED]:
             with suppress(ValueError, OSError):  # a request for the image tries again
@@ -291,7 +291,7 @@ class Retriever:
         subjects = [(term.weight, self.subject(term)) for term in combine_terms(terms)]
         features: dict[tuple[int, str | None], Tensor] = {}  # by term index and encoder
 
-        def views(index: int, name: str) -> Views:  # of a term, by one method
+        def views(index: int, name: str) -> Views:  # encodes a term with a method
             subject = subjects[index][1]
             if not isinstance(subject, Image.Image):
                 return self.views(subject, name)
@@ -306,7 +306,7 @@ class Retriever:
         }
 
     def _features(self, images: Images, name: str) -> tuple[Tensor, Tensor | None]:
-        """Returns features (n, N, d) and mask (n, N) of n images; a decoded image has no mask."""
+        """Returns features (n, N, d) and mask (n, N) of n images; no mask for a decoded image."""
         if isinstance(images, Image.Image):
             return self.runtime.image_features([images], name), None
         sets = [self.index.clips.window_of(image_id) for image_id in images]

@@ -50,6 +50,7 @@ def test_hits_and_frames_have_times(ask: TestClient) -> None:
     assert best["frame"] == int(best["seconds"] * 10)
     line = ask.get("/timeline", params={**query, "image": best["image_id"]}).json()["hits"]
     assert [item["seconds"] for item in line] == sorted(item["seconds"] for item in line)
+    assert {item["view"] for item in line} == {None}  # no view has won
     assert max(item["score"] for item in line) == pytest.approx(best["score"], abs=1e-5)
     why = ask.get("/explain", params={**query, "image": best["image_id"]}).json()
     assert why["score"] == pytest.approx(best["score"], abs=1e-5)

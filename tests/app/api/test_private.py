@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from benchmarks.serving import resident_mb
+from polyview.app.api.parameters import Table
 from polyview.app.main import OneLineFormatter
 from tests.app.api.conftest import ask, data_uri, encoded, refused
 from tests.app.conftest import draw
@@ -168,7 +170,11 @@ def test_large_images_are_bounded(private: Server) -> None:
     reply = ask(private, "/api/v1/search", "POST", content=bytes(70_000_001))
     assert "up to 70 MB" in refused(reply, 413)
     uri = "data:image/png;base64," + "A" * 68_000_000
-    assert "too large" in private.http.post("search", json={"image": uri}).json()["error"]
+    error = private.http.post("search", json={"image": uri}).json()["error"]
+    assert re.search(r"51,000,000 bytes.* at most 50000000 bytes", error)
+    table = "data:text/csv;base64," + "A" * 68_000_000  # Gradio's queue accepts bodies up to 70 MB
+    with pytest.raises(ValidationError, match="at most 1000000 bytes"):
+        TypeAdapter(Table).validate_python(table)
 
 
 def test_sigterm_stops_reading(serve: Serve, tiny_pack: Path, tmp_path: Path) -> None:
