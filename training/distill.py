@@ -99,7 +99,7 @@ class Student(nn.Module):
 class Distillation(Loop[DistillConfig, np.ndarray]):
     """Trains a student; a batch is an array of image rows.
 
-    Raises ValueError or OSError, before an image is read, if data, teacher or `init` do not fit.
+    Raises ValueError or OSError, before an image is read, if data, teacher or `init` is unusable.
     """
 
     digits = 4
@@ -131,14 +131,14 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.train = read_features(train, config.teacher, extraction, config.crops)
         self.val = read_features(val, config.teacher, extraction)
         maps: Any = self.train.features
-        self.maps = maps.versions if isinstance(maps, Copies) else [maps]  # for each crop (P, N, d)
+        self.maps = maps.versions if isinstance(maps, Copies) else [maps]  # (P, N, d) per crop
         images = [train.images, *(crops(train.images, n) for n in range(1, config.crops))]
-        self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # likewise (P, 3, S, S)
+        self.pixels = [Pixels(crop, self.preprocess) for crop in images]  # (P, 3, S, S) per crop
         self.val_pixels = val.with_pixels(self.preprocess)
         self.captioned_count = int(train.image_of[-1]) + 1  # photographs with captions come first
         path = feature_file(train, config.teacher, extraction)
         path = path.with_name(f"{path.stem}-components{config.targets}.safetensors")
-        if not path.is_file():  # stored: recomputed values could differ in the last bits
+        if not path.is_file():  # recomputed values could differ in the last bits
             components = principal_components(self.maps[0], config.targets)
             tensors = dict(zip(("mean", "map", "weights"), components, strict=True))
             save_tensors(path, tensors, {"kind": "components"})
@@ -206,14 +206,14 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         has_caption = rows < self.captioned_count
         if self._has_retrieval_loss(epoch) and has_caption.any():
             rows, cells = rows[has_caption], cells[has_caption]
-            # the captions of each image are in rows `start` to `end` - 1; draws one of them
+            # the captions of each image are in rows `start` to `end` - 1; one of them is drawn
             start, end = (np.searchsorted(self.train.image_of, rows + n) for n in (0, 1))
             arrays = self.tables[0].rows(random.integers(start, end))
             ids, lengths = (torch.from_numpy(array).to(self.device) for array in arrays)
             mask = torch.ones(cells.shape[:2], dtype=torch.bool, device=self.device)
-            pairs = torch.arange(len(rows), device=self.device)
+            image_rows = torch.arange(len(rows), device=self.device)
             heads = self.model.heads
-            scores = heads.method.score(*heads(cells, mask, pairs, ids, lengths))
+            scores = heads.method.score(*heads(cells, mask, image_rows, ids, lengths))
             image_ids = torch.from_numpy(rows).to(self.device)
             contrastive = info_nce(scores, same_image(image_ids), TEMPERATURE)
             terms["retrieval"] = self.config.retrieval_weight * contrastive
@@ -238,7 +238,7 @@ class Distillation(Loop[DistillConfig, np.ndarray]):
         self.model.imitate.bias.copy_(solution[-1])
 
     def _map_error(self, cells: Tensor, targets: Tensor) -> Tensor:
-        """Returns the weighted squared error of the predicted maps; predicting zeros gives 1."""
+        """Returns the weighted mean squared error of predicted maps; predicting 0 gives about 1."""
         return ((self.model.imitate(cells) - targets).square() * self.weights).mean()
 
     def _cells(self, pixels: Tensor) -> Tensor:
@@ -283,7 +283,7 @@ def principal_components(maps: np.ndarray, count: int) -> tuple[Tensor, Tensor, 
 
     Returns:
         The mean (d,) and the map (d, T), applied as (features - mean) @ map, and the weight (T,) of
-        each component's squared error: the variance, scaled so that zeros have an error of 1.
+        each component's squared error: the variance, scaled so that predicting 0 has an error of 1.
     """
     rows = np.linspace(0, len(maps) - 1, min(_COMPONENT_IMAGES, len(maps))).astype(int)
     total, product_sum, cell_count = torch.zeros(()), torch.zeros(()), 0

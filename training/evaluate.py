@@ -115,7 +115,7 @@ def _build_parser() -> argparse.ArgumentParser:
 def _measure_runs(options: argparse.Namespace) -> dict[str, Any]:
     option_names = {name for name, value in vars(options).items() if value}
     if unsupported := sorted(option_names - _RUN_OPTIONS):
-        raise ValueError(f"--{unsupported[0]} measures packs; export the run, or leave it out")
+        raise ValueError(f"--{unsupported[0]} measures packs; leave it out, or export the run")
     if len({folder.resolve() for folder in options.run}) < len(options.run):
         raise ValueError("--run names a folder twice; name each run once")
     extraction = Extraction(options.cache, device=options.device)
@@ -173,7 +173,7 @@ def _measure_pack(options: argparse.Namespace) -> dict[str, Any]:
 def _list_names(
     options: argparse.Namespace, names: Iterable[str], known: Iterable[str], kind: str
 ) -> list[str]:
-    """Lists methods or runs in `names`, `--compare` and `--mistakes`, with members of ensembles."""
+    """Lists methods or runs of `names`, `--compare` and `--mistakes`; splits ensembles."""
     pairs = [text.split(",") for text in options.compare]
     for text, pair in zip(options.compare, pairs, strict=True):
         if len(pair) != 2 or not pair[1]:
@@ -230,7 +230,7 @@ def _measure_methods(
 def _compare(
     options: argparse.Namespace, rows: report.Rows, scores: dict[str, np.ndarray], data: Split
 ) -> dict[str, Any]:
-    """Prints `--compare` and `--mistakes`, and writes files; returns the results for `--json`."""
+    """Prints comparisons and mistakes, and writes files; returns the results for `--json`."""
     results: dict[str, Any] = {"methods": rows, "differences": []}
     for a, b in (pair.split(",") for pair in options.compare):
         first, second = (scoring.ensemble_scores(scores, name) for name in (a, b))
@@ -271,7 +271,7 @@ def _command(options: argparse.Namespace, name: str) -> str:
 
 
 def _without_folders(path: str) -> str:
-    """Returns the name of an absolute path, or a relative path itself, because packs are shared."""
+    """Removes the folders of an absolute path, because packs are shared."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Draws the runs named on the command line."""
     parser = argparse.ArgumentParser("python -m polyview plot", description="Draw training curves.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
-    help_text = "PNG file (default: curves.png in the run folder, or above the first of several)"
+    help_text = "PNG file (default: curves.png in the run folder; for several, one folder above)"
     parser.add_argument("--out", type=Path, help=help_text)
     options = parser.parse_args(argv)
     figure = Figure(figsize=(11, 7), dpi=120, layout="constrained")

@@ -25,7 +25,7 @@ from polyview.training.loop.loop import Loop
 from polyview.training.scenes.store import SceneData, load_scenes
 from polyview.training.scenes.world import LABEL_GROUPS, LABELS, label_matrix
 
-# an object is in a cell if it covers this share of the cell, or if the cell shows a third of it
+# an object is in a cell if it covers this share of the cell, or a third of the object is there
 MIN_COVERAGE = 0.15
 # columns of `label_matrix` for objects (also by colour), and for setting, time and weather
 OBJECTS = tuple(
@@ -58,7 +58,7 @@ class Labeller(nn.Module):
         self.trunk = trunk
         self.object_logits = nn.Linear(trunk.dim, len(OBJECTS))
         self.surroundings = nn.Linear(trunk.dim, len(SURROUNDINGS))
-        nn.init.constant_(self.object_logits.bias, -4.0)  # most objects are in no cell
+        nn.init.constant_(self.object_logits.bias, -4.0)  # a cell shows few of the classes
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns logits: C objects per cell (B, N, C) and image (B, C), S surroundings (B, S)."""

@@ -6,7 +6,7 @@ rsum is then trained with each seed and measured on the sweep's split. Recorded 
 repeated; interrupted trainings resume after their last epoch.
 
 Each training adds a line to `docs/results/NAME.csv` and its hits per image to `NAME.hits.npz`. The
-table and its intervals are computed from these two files, so `--report` needs no run folder.
+table and its intervals are computed from these two files; `--report` also needs image encoders.
 """
 
 import argparse
@@ -63,7 +63,7 @@ _describe_image_source = cache(describe_image_source)
 
 
 class TrainingPlan(Settings):
-    """The trainings of a sweep or a row. Values of a row replace the sweep's; `settings` are added.
+    """Trainings of a sweep or row. A row adds to the sweep's `settings` and replaces other values.
 
     Attributes:
         recipe: name of a recipe below `training/recipes`.
@@ -96,7 +96,7 @@ class Sweep(TrainingPlan):
     Attributes:
         name: the file name without its suffix.
         description: the comparison in sentences, of which the first is the title of the sweep.
-        paper: the setting that a paper varied, and its table or figure; only for ablations.
+        paper: for ablations, the setting that a paper varied, and the paper's table or figure.
         finding: the paper's result; empty if the paper has none.
         rows: rows of the table.
         trial: additional settings that make trials cheaper.
@@ -139,7 +139,7 @@ class Sweep(TrainingPlan):
         return list(product(*axes))
 
     def config(self, row: SweepRow, settings: Sequence[str], changes: Sequence[str]) -> TrainConfig:
-        """Builds the configuration of a row's training; later settings override earlier ones."""
+        """Builds a training's configuration; `settings` override the row, and `changes` both."""
         assignments = [*self.settings, *row.settings, *settings, *changes]
         return load_recipe(TrainConfig, row.recipe or self.recipe, assignments)
 
@@ -290,7 +290,7 @@ def run_jobs(jobs: Sequence[Job], record: Record, out: Path, workers: int, threa
 
 
 def table(sweep: Sweep, changes: Sequence[str], record: Record) -> list[list[str]]:
-    """Returns the headings and the cells of all rows whose trainings are all recorded.
+    """Returns the headings, and the cells of each row whose final trainings are all recorded.
 
     Each row is compared with its baselines, if these are in the table.
     """
@@ -356,10 +356,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("names", nargs="*", metavar="NAME", help="sweeps (see --list) or TOML files")
     add("--list", action="store_true", help="list the sweeps")
     add("--report", action="store_true", help="train nothing; print the recorded table")
-    help_text = f"also write the table into {PAGE}; for an ablation, the app's JSON"
+    help_text = f"also write the table into {PAGE} or, for an ablation, JSON for the app"
     add("--write", action="store_true", help=help_text)
     add("--out", type=Path, default=Path("runs/sweeps"), help="folder of the runs")
-    add("--results", type=Path, help=f"folder of the CSV (default: {RESULTS}; with --set: --out)")
+    add("--results", type=Path, help=f"CSV folder (default: {RESULTS}; with --set/--data: --out)")
     add("--jobs", type=positive_int, default=1, help="number of trainings at a time (default: 1)")
     add("--threads", type=positive_int, default=1, help="CPU threads of each training (default: 1)")
     add("--data", metavar="DIR", help="folder to train on, in place of the data of the recipes")

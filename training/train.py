@@ -28,7 +28,7 @@ def _build(
     if config.network:
         return ClipTraining(config, out, resume=resume)
     if skip_damaged and not config.backbone_frozen:
-        advice = f"remove the images that python -m polyview data {config.data} names instead"
+        advice = f"set it, or replace the images that python -m polyview data {config.data} names"
         raise ValueError(f"--skip-damaged needs backbone_frozen=true; {advice}")
     extraction = Extraction(cache, skip_damaged=skip_damaged)
     return build_trainer(config, out, resume=resume, extraction=extraction)

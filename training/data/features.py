@@ -46,7 +46,7 @@ class Extraction:
     """Settings for computing and caching features.
 
     Attributes:
-        cache: folder for features of photographs; features of scenes are stored with the scenes.
+        cache: folder for features of photographs and texts; scenes hold their own image features.
         device: "cuda", "cpu" or "auto".
         skip_damaged: leave out photographs that cannot be read instead of raising an error.
     """
@@ -71,8 +71,8 @@ def read_features(
 
     `backbone` is the source of the encoder (`export/encoders/`), which is loaded only if features
     are not cached. `copies` is the number of versions of each photograph: the photograph and random
-    crops. The features (N_img, N, d) are float16 and memory-mapped. Raises ValueError if images are
-    damaged, or a feature file has another number of images.
+    crops. The features (N_img, N, d) are float16 and memory-mapped. Raises FileNotFoundError if the
+    encoder is missing, and ValueError if images are damaged or their number has changed.
     """
     if len(split.features):
         return split
@@ -97,7 +97,7 @@ def read_features(
 
 
 def feature_file(split: Split, backbone: str | Path, extraction: Extraction, copy: int = 0) -> Path:
-    """Returns the path of a split's features, of whole images (`copy` 0) or of random crops.
+    """Returns the path of the features of a split's images (`copy` 0) or of random crops of them.
 
     The file name includes a checksum of the encoder (weights, sizes and preprocessing) and, for
     photographs, of the names of the files.
@@ -109,7 +109,7 @@ def feature_file(split: Split, backbone: str | Path, extraction: Extraction, cop
 
 
 def _cache_file(split: Split, sha256: str, extraction: Extraction, end: str) -> Path:
-    """Returns a cache file, named by a checksum of `sha256` and the names of the photographs."""
+    """Returns a cache path ending in `end`, with a checksum of `sha256` and the file names."""
     assert isinstance(split.images, ImageFiles)
     key_values = [sha256, [path.name for path in split.images.paths]]
     key = hashlib.sha256(json.dumps(key_values).encode()).hexdigest()[:12]
@@ -154,8 +154,8 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     raise FileNotFoundError(no_such("folder", folder, advice))
 
 
-def _to_graph(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
-    """Returns a function that runs the encoder in onnxruntime, faster than torch on a CPU."""
+def _compile_with_onnx(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:
+    """Returns a function that runs the encoder in onnxruntime, which is faster on a CPU."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing exporter is deprecated
         graph = Path(folder) / "encoder.onnx"
@@ -189,7 +189,7 @@ def extract(
         if not path.is_file():
             encode: Callable[[Tensor], Tensor] = encoder
             if device.type == "cpu" and len(images) >= MIN_GRAPH_IMAGES:
-                encode = _to_graph(encoder, preprocess.size)
+                encode = _compile_with_onnx(encoder, preprocess.size)
             with replacing(path) as draft, draft.open("wb") as file:
                 for pixels in _decode(images, preprocess, f"features, {path.name}"):
                     features = encode(pixels.to(device)).half().cpu().numpy()  # (B, N, d)
@@ -228,4 +228,5 @@ def _decode(images: Sequence[Image.Image], preprocess: Preprocess, title: str) -
         lines = "".join(f"\n  {reason}" for reason in reasons[:_MAX_NAMED])
         omitted = f"\n  and {len(reasons) - _MAX_NAMED} more" if len(reasons) > _MAX_NAMED else ""
         listing = f"{len(reasons)} of {len(images)} images cannot be read:{lines}{omitted}"
-        raise ValueError(f"{listing}\nreplace them, or leave them out with --skip-damaged")
+        advice = "replace them, or remove the files and their captions"
+        raise ValueError(f"{listing}\n{advice}; only train can skip them, with --skip-damaged")

@@ -64,7 +64,7 @@ def holds_features(data: Path) -> bool:
 
 
 def describe_data(data: Path, also: Sequence[str], split: Split) -> dict[str, Any]:
-    """Describes the data of `open_training` for the model card.
+    """Describes `split`, the training split of `data` and `also`, for the model card.
 
     Returns `kind` ("scenes", "photographs" or "features"), `name` (such as "Flickr8k and
     my_photos"), and the numbers of `images` and `captions`.
@@ -94,7 +94,7 @@ def open_training(data: Path, also: Sequence[str] = (), *, without_captions: boo
     if not isinstance(main_split.images, ImageFiles):
         reason = f'"also" needs photographs in "data", but {data} holds none'
         raise ValueError(f'{reason}; leave "also" out')
-    starts = np.cumsum([0, *(len(split.images) for split in splits[:-1])])  # first row of each
+    starts = np.cumsum([0, *(len(split.images) for split in splits[:-1])])  # of each split
     paths = [path for split in splits for path in split.images.paths]  # type: ignore[attr-defined]
     if without_captions:
         paths += [path for folder in folders for path in photographs.find_uncaptioned(folder)]
@@ -132,7 +132,7 @@ def _open_clips(folder: Path) -> Split:
         frames=FRAMES,
         folder=folder,
         relevant=cache(partial(relevant_rows, clips, satisfies_clip)),
-        alike=np.arange(len(clips)) // 2,  # clips 2 k and 2 k + 1 are twins
+        alike=np.arange(len(clips)) // 2,  # twins are clips 2 k and 2 k + 1
         kinds=[caption.kind for clip in clips for caption in clip.captions],
     )
 
@@ -216,7 +216,7 @@ def summary(data: Path) -> Iterator[str]:
         counts = f"{images} {len(split.captions):8,} captions, {ratio:.1f} each"
         yield f"  {name:5} {counts}, of at most {max_words} words"
     if "val" not in splits:
-        yield 'training needs a split "val"; add it, or remove the column "split"'
+        yield 'training needs a split "val"; add it, or remove all splits from the captions file'
     # the vocabulary of a tokenizer also has [PAD] and [UNK]
     sizes = (build_tokenizer(splits["train"].captions, n).get_vocab_size() - 2 for n in (1, 2))
     yield "words: {:,} in the training captions, {:,} of them twice or more".format(*sizes)
@@ -226,5 +226,5 @@ def summary(data: Path) -> Iterator[str]:
         yield f"files: {len(paths):,}, of which {len(names):,} cannot be read"
         if names:
             omitted = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-            advice = "replace them, or leave them out with --skip-damaged when you train"
+            advice = "replace them, or leave them out with train --skip-damaged"
             yield f"damaged: {', '.join(names[:_MAX_NAMED])}{omitted}; {advice}"

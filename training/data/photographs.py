@@ -203,7 +203,7 @@ def _validate(model: type[_Model], location: str, value: str | dict[str, str]) -
 
 
 def _check_name(location: str, file: str) -> None:
-    """Raises ValueError if a file is outside the folder of images, or the name is not possible."""
+    """Raises ValueError if `file` is outside the folder of images or cannot be a file name."""
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f'{location}: the file "{file}" is outside the folder of images; {_FIX}')
@@ -215,7 +215,7 @@ def _assign_splits(path: Path, images: list[CaptionedImage]) -> None:
     """Checks the splits of a captions file, or assigns splits by checksums of the image names."""
     unassigned = [image for image in images if image.split is None]
     if unassigned and len(unassigned) < len(images):
-        advice = "give every image a split, or none"
+        advice = "give every image a split, or remove all splits"
         raise ValueError(f"{path}: {unassigned[0].file} has no split, unlike others; {advice}")
     split_size = max(1, len(images) // SPLIT_RATIO)  # of "val" and of "test"
     order = sorted(unassigned, key=lambda image: hashlib.sha256(image.file.encode()).hexdigest())

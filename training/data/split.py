@@ -191,7 +191,7 @@ class Copies:
 
 
 class Clips:
-    """Features (N_img, N, d) of the frames of clips, padded with zeros to N, the longest clip.
+    """Frame features (N_img, N, d) of clips, padded with zeros to the N frames of the longest clip.
 
     `paths` are .npy files of floats (T, d), a row for each of a clip's T frames in time order.
 

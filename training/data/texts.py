@@ -134,7 +134,7 @@ class StoredTokens(TextEncoder):
 class TextSide:
     """The text encoder of a training run, with the tokenized captions `train` and `val`.
 
-    The BiGRU's vocabulary has the words of the captions `vocabulary`. The token features of a
+    The BiGRU's vocabulary has the words of `vocab_captions`. The token features of a
     frozen encoder are computed on `device` and stored in the folder `cache`.
 
     Attributes:
@@ -153,7 +153,7 @@ class TextSide:
         config: TextConfig,
         train: list[str],
         val: list[str],
-        vocabulary: list[str],
+        vocab_captions: list[str],
         cache: Path,
         device: torch.device,
     ) -> None:
@@ -169,7 +169,7 @@ class TextSide:
             self.encoder, self.tokenizer, _ = load_text_source(source, rounded=config.frozen)
             self.description = {key: spec[key] for key in ("arch", "arguments", "max_length")}
         else:
-            self.encoder, self.tokenizer, self.description = _build_bigru(config, vocabulary)
+            self.encoder, self.tokenizer, self.description = _build_bigru(config, vocab_captions)
         self.tables = [TokenTable(self.tokenizer, captions) for captions in (train, val)]
         if source and config.frozen:
             self.description |= {"source": source, "sha256": spec["sha256"]}
@@ -189,7 +189,7 @@ def _build_bigru(
         raise ValueError(f'text.arch "{config.arch}" needs {requirement}')
     if config.vectors and not Path(config.vectors).is_file():
         advice = "fetch it, or leave text.vectors empty for random word embeddings"
-        raise FileNotFoundError(f"there is no word vectors file {config.vectors}; {advice}")
+        raise FileNotFoundError(f"there is no file of word vectors {config.vectors}; {advice}")
     tokenizer = build_tokenizer(captions, config.min_count, marks=config.sentence_marks)
     sizes = {name: getattr(config, name) for name in ("word_dim", "hidden_dim", "directions")}
     arguments = {"vocab_size": tokenizer.get_vocab_size(), **sizes}

@@ -69,7 +69,7 @@ def open_videos(folder: Path, name: str) -> Split:
         if missing:
             fault = f"{len(missing):,} of {len(clips):,} clips have no {item}"
             advice = f"add it, or list unavailable clips in {ABSENT_LIST}, one per line"
-            raise ValueError(f"{folder}: {fault}, the first is {missing[0]}; {advice}")
+            raise ValueError(f"{folder}: {fault} (the first is {missing[0]}); {advice}")
     features = Clips(list(files.values()))
     texts, rows = flatten_captions([captions[clip] for clip in clips])
     return Split(texts, rows, features=features, lengths=features.lengths, folder=folder / name)

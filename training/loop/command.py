@@ -27,7 +27,7 @@ def run_command(
 ) -> None:
     """Runs the command line of `python -m polyview COMMAND`: trains and prints the best metric.
 
-    `build(settings, out, resume=...)` creates the training loop; `settings` is a `settings_class`.
+    `build(settings, out, resume=...)` creates the loop from an instance of `settings_class`.
     Without a default `recipe`, a new run needs `--recipe`. `describe_settings` returns the lines of
     `--help-settings`, by default those of `settings_class`. `use_cache` adds the options `--cache`
     and `--skip-damaged`, which `build` receives as `cache` and `skip_damaged`.

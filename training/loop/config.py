@@ -66,7 +66,7 @@ class TrainConfig(Settings):
         data: folder with the splits `train` and `val`, see `training/data/open_split.py`.
         also: further folders of captioned photographs; their training splits join that of `data`.
         frames: maximum number of frames per clip; 0 for all (PVSE: 8). Training samples them with a
-            random start and stride, evaluation at equal distances.
+            random start and stride; evaluation reads evenly spaced frames.
         backbone: source of the image encoder (`export/encoders/`), unless `data` holds features.
         backbone_frozen: keep the image encoder fixed and compute its features once. Otherwise the
             encoder is trained on images decoded in each epoch; batch norms keep their statistics.
@@ -81,9 +81,9 @@ class TrainConfig(Settings):
         batch_size: image-text pairs per step.
         captions_per_image: number of captions of one image, or of alike images (`Split.alike`),
             that share a batch, so that the image is encoded once. 1 draws pairs independently.
-        exchange_halves: also train on a copy of each clip of the moving world, which has exchanged
-            halves and captions that are true of it (`training/data/split.py`; not in the papers).
-        order_epochs: number of epochs at the start that use only captions of order (`Split.kinds`).
+        exchange_halves: also train on a copy of each clip of the moving world. The halves of
+            the copy are exchanged; its captions fit (`training/data/split.py`; not in the papers).
+        order_epochs: number of epochs at the start that use only captions of kind "order".
             They have as many steps as the other epochs. Not in the papers.
         size_augmentation: share of set elements dropped on both sides (VSE-infinity: 0.2).
         feature_dropout: dropout on the image encoder's features.

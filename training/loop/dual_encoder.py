@@ -56,7 +56,7 @@ class DualEncoder(nn.Module):
     def forward(
         self, images: Tensor, mask: Tensor, rows: Tensor, ids: Tensor, lengths: Tensor
     ) -> tuple[Views, Views]:
-        """Encodes the images and texts of B pairs; see `Batch`. Both sides have batch size B."""
+        """Encodes B pairs, given as in `Batch`; returns the views of B images and of B texts."""
         features, mask = self.image_features(images, mask)  # (B_img, N, d), (B_img, N)
         words = word_features(self.text_encoder, ids, lengths)  # (B, L, d)
         word_mask = lengths_to_mask(lengths, ids.shape[1])  # (B, L)

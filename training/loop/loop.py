@@ -90,8 +90,8 @@ class Loop(ABC, Generic[C, B]):
     ) -> bool:
         """Sets the module to train, writes the settings, and restores a checkpoint if there is one.
 
-        `module` has all weights, on the device. `item_count` is the number of captions or images
-        in an epoch. `groups` are optimizer groups (`parameter_groups`), by default of all weights.
+        `module` has all weights on the device. `item_count` is the number of captions or images
+        in an epoch. `groups` are optimizer groups, by default `parameter_groups` of all weights.
         `fused` updates all weights in one kernel. Returns whether a checkpoint was restored.
 
         Raises ValueError if an epoch has no step or the warm-up is at least as long as the run, and
@@ -186,7 +186,7 @@ class Loop(ABC, Generic[C, B]):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        """Trains one epoch; returns the last base rate and the mean of each value of `step`."""
+        """Trains one epoch; returns the last base rate and the means of the values of `step()`."""
         totals: dict[str, float] = {}
         self.module.train()
         title = f"{self.out.name} epoch {epoch + 1}/{self.config.epochs}"

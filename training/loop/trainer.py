@@ -65,10 +65,10 @@ class Trainer(Loop[TrainConfig, Batch]):
         self.val = val.with_frames(config.frames).limit_captions(config.ranked_captions)
         with torch.random.fork_rng():  # building an encoder must not change the random state
             self.image_dim, has_image_summary = self._open_backbone()
-        vocabulary = self.train.captions  # without the captions of copies
+        vocab_captions = self.train.captions  # without captions of exchanged halves
         if config.exchange_halves:
             self.train = with_exchanged_halves(self._with_features(self.train))
-        captions = self.train.captions, self.val.captions, vocabulary
+        captions = self.train.captions, self.val.captions, vocab_captions
         self.texts = TextSide(config.text, *captions, self.extraction.cache, self.device)
         self.objective = build_objective(config.method, config.objective)
         dims = self.image_dim, self.texts.encoder.dim
@@ -274,7 +274,7 @@ def run_views(
 
     Raises FileNotFoundError if the folder holds no run, or an encoder or the data are missing.
     Raises ValueError if the run is not of a method, an encoder has changed since the run, or the
-    data do not fit: images for a run on features, features for a run on images, or another width.
+    data do not fit: images for a run on features, features for a run on images, or a wrong width.
     """
     description, _ = read_run(folder)
     config = check(TrainConfig, tomllib.loads((folder / CONFIG).read_text("utf-8")))
@@ -283,10 +283,10 @@ def run_views(
     if (has_images := bool(len(split.images))) != reads_images:
         content = {True: "images", False: "precomputed features"}
         reason = f"{folder} was trained on {content[reads_images]}"
-        raise ValueError(f"{reason}, but {data} holds {content[has_images]}; name other --data")
+        raise ValueError(f"{reason}, but {data} holds {content[has_images]}; change --data")
     if not reads_images and (width := split.features.shape[2]) != description.image_dim:
         reason = f"{folder} reads features of width {description.image_dim}"
-        raise ValueError(f"{reason}, but {data} has width {width}; name other --data")
+        raise ValueError(f"{reason}, but {data} has width {width}; change --data")
     refuse_missing(description.text_encoder.source or "", "text.source")
     encoder_spec: dict[str, Any] = {}
     if reads_images:

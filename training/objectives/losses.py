@@ -163,7 +163,7 @@ class MultiView(Triplet):
 
     Attributes:
         loss: "mix" (Eq. 15), "max" (Eq. 9), "avg" (Eq. 8), "up" (Eq. 10) or "rough" (Eq. 13), all
-            summed over the batch, or "released", which is averaged and swaps the two weights.
+            summed over the batch, or "released", an average that exchanges `lam` and 1 - `lam`.
         lam: lambda of Eq. (15) (paper: 0.7).
         anneal_epochs: number of epochs at the start in which the score of an image is a
             softmax-weighted mean of its view scores. The mean sharpens towards the maximum, so that
@@ -205,7 +205,7 @@ def upper_bound_loss(
     """Returns MV-VSE's upper bound L_MV-Up (B,) of view scores (K, B, B), Eqs. (10)-(12).
 
     Each view's score of a pair is compared with the best view's scores of negatives. A cost counts
-    only while it is positive for all views; costs of `Softmax` are always positive. With `rough`,
+    only if it is positive for all views; costs of `Softmax` are always positive. With `rough`,
     every cost counts: L_MV-Up-Rough, Eq. (13).
     """
     own = own_scores(view_scores)  # (K, B)

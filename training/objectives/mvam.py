@@ -54,6 +54,6 @@ def attention_overlap(attention: Tensor, *, square_root: bool = False) -> Tensor
 
     The loss is the mean of Eq. (10) over the batch, or of Eq. (11) with `square_root`.
     """
-    weights = attention.clamp_min(1e-20).sqrt() if square_root else attention  # finite gradient
+    weights = attention.clamp_min(1e-20).sqrt() if square_root else attention  # sqrt'(0) is inf
     target = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)
     return (weights @ weights.mT - target).square().sum(dim=(1, 2)).mean()

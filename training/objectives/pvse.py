@@ -82,7 +82,7 @@ def multiple_instance(
         loss = losses.pair_costs(scores, positives, cost).sum()
     else:
         loss = cost(losses.own_scores(scores), losses.rival_scores(scores, positives)[0]).sum()
-        loss = loss + (0.0 if hardest else margin * len(scores))  # the matching pairs
+        loss = loss + (0.0 if hardest else margin * len(scores))  # of matching pairs
     return loss / (len(scores) if hardest else scores.numel())
 
 

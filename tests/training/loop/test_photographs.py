@@ -49,7 +49,7 @@ def test_evaluating_a_run(world: Path, tmp_path: Path, capsys: pytest.CaptureFix
     config, other = Path(same) / "config.toml", write_encoder(tmp_path / "other", seed=1)
     config.write_text(config.read_text().replace(f"{world}/backbone", str(other)))
     for arguments, sentence in (
-        ((*run, "--views"), "--views measures packs; export the run"),
+        ((*run, "--views"), "--views measures packs; leave it out"),
         (("--run", f"{world}/backbone"), "holds an image encoder; name the run of a method"),
         (("--run", same, "--split", "val"), "was trained with a different image encoder"),
     ):
@@ -64,7 +64,7 @@ REFUSED = (
     ("optimizer.warmup_steps=20", "optimizer.warmup_steps is 20, but the whole run has 20"),
     ("data=nowhere", "nowhere"),
     ("text.arch=bart", "text.arch must be one of bigru"),
-    ("text.vectors=glove.txt", "there is no word vectors file glove.txt"),
+    ("text.vectors=glove.txt", "there is no file of word vectors glove.txt"),
     ("backbone=", "backbone must name an image encoder"),
     ("backbone=../gone", "there is no folder ../gone"),
     ("arguments.width=3", 'method "vsepp" has no argument "width"'),
