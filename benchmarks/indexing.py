@@ -91,7 +91,7 @@ def app_seconds(runtime: Runtime, collection: Collection) -> float:
         index.start()
         index.images_done.wait()
         seconds = time.perf_counter() - start
-        index.wait()  # encoding of captions and thumbnails also needs the folder
+        index.wait()  # the encoding of captions also needs the folder
         return seconds
 
 
