@@ -75,7 +75,7 @@ class Aggregator(nn.Module):
         self.gru = nn.GRU(dim, dim, batch_first=True) if kind.endswith("seq2seq") else None
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Aggregates features (B, N, D), mask (B, N), to (B, D); a GRU skips padding."""
+        """Aggregates features (B, N, D), mask (B, N), to (B, D); the GRU, if any, skips padding."""
         for layer in self.layers:
             features = features + layer(features, mask)
         if self.gru is None:

@@ -84,8 +84,8 @@ class AVSEConfig:
     map_text: bool = False
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.embed_dim % self.width:
-            raise ValueError(f"block_dim {self.width} must divide embed_dim {self.embed_dim}")
+        if self.block_width < 1 or self.embed_dim % self.block_width:
+            raise ValueError(f"block_dim {self.block_width} must divide embed_dim {self.embed_dim}")
         for name, share in (("train_share", self.train_share), ("test_share", self.test_share)):
             if not 0 < share <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, not {share}")
@@ -99,8 +99,8 @@ class AVSEConfig:
             raise ValueError('match "mean" does not support sampled_features; choose another match')
 
     @property
-    def width(self) -> int:
-        """The width d2 of a block: `block_dim`, or half of `embed_dim` if it is None."""
+    def block_width(self) -> int:
+        """The width d2 of a block: `block_dim` or, if that is None, half of `embed_dim`."""
         return self.embed_dim // 2 if self.block_dim is None else self.block_dim
 
 
@@ -120,7 +120,7 @@ class AVSE(Method):
 
     def __init__(self, image_dim: int, text_dim: int, config: AVSEConfig) -> None:
         super().__init__()
-        self.config, self.block_dim = config, config.width
+        self.config, self.block_dim = config, config.block_width
         self.uses_mean = config.match == "mean"
         if self.uses_mean:
             self.block_dim, self.row_search = config.embed_dim, True
@@ -140,7 +140,7 @@ class AVSE(Method):
             self.norm_text = nn.LayerNorm(config.embed_dim)
         # z, the dustbin's affinity; the release starts it at 0
         self.dustbin = nn.Parameter(torch.zeros(())) if config.match == "sinkhorn" else None
-        # draw with the CPU's default generator: a new generator would import much more of torch
+        # a fixed direction for `sample_groups`; a new generator would import much more of torch
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(0)
             direction = torch.randn(image_dim, device="cpu")
@@ -154,8 +154,8 @@ class AVSE(Method):
             maps = cosine_attention(words, l2_normalize(pooled), mask) if attention else None
             return Views(self.unit_blocks(pooled), maps)
         projected, masks = self._projected_views(features, mask)
-        pairs = zip(projected, masks, strict=True)
-        pooled = torch.stack([self.pool_image(*pair) for pair in pairs], dim=1)  # (B, n, d1)
+        samples = zip(projected, masks, strict=True)
+        pooled = torch.stack([self.pool_image(*sample) for sample in samples], dim=1)  # (B, n, d1)
         groups = l2_normalize(pooled)
         views = l2_normalize(groups.mean(dim=1, keepdim=True)) if self.uses_mean else groups
         maps = None
@@ -168,13 +168,13 @@ class AVSE(Method):
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
         if side == "text":
-            pooled = self.pool_text.parts(self._project_text(features, mask), mask)
-            words = Parts.of(pooled[:, None])
+            word_parts = self.pool_text.parts(self._project_text(features, mask), mask)
+            words = Parts.of(word_parts[:, None])
             if isinstance(self.norm_text, nn.LayerNorm):
                 words = words.layer_norm(self.norm_text)
             return words.unit(self.block_dim)
-        pairs = zip(*self._projected_views(features, mask), strict=True)
-        parts = [self.pool_image.parts(*pair) for pair in pairs]  # (B, N, d1) each
+        samples = zip(*self._projected_views(features, mask), strict=True)
+        parts = [self.pool_image.parts(*sample) for sample in samples]  # (B, N, d1) each
         groups = Parts.of(torch.stack(parts, dim=1)).unit()  # (B, n, N + 2, d1)
         if self.uses_mean:
             groups = Parts(groups.rows.mean(dim=1, keepdim=True))
@@ -207,13 +207,13 @@ class AVSE(Method):
             )
         with torch.inference_mode(False), torch.enable_grad():
             blocks = affinity.detach().movedim(0, 2).clone()  # (p, q, B)
-            winners = self.plan(blocks).unflatten(0, (group_count, -1)).argmax(dim=1)  # (R, q, B)
-            group = torch.arange(group_count, device=winners.device)[:, None, None]  # (R, 1, 1)
-            winners += group * (len(blocks) // group_count)  # from index in a group to index in p
+            best_rows = self.plan(blocks).unflatten(0, (group_count, -1)).argmax(dim=1)  # (R, q, B)
+            group = torch.arange(group_count, device=best_rows.device)[:, None, None]  # (R, 1, 1)
+            best_rows += group * (len(blocks) // group_count)  # from index in a group to index in p
             fractions = blocks.new_tensor((nodes + 1) / 2)[:, None]  # (S, 1), in 0..1
             path = (blocks[:, :, None, None] * fractions).repeat(1, 1, group_count, 1, 1)
             plan = self.plan(path.requires_grad_().flatten(2)).view_as(path)  # (p, q, R, S, B)
-            best = winners.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
+            best = best_rows.movedim(0, 1)[None, :, :, None].expand_as(plan[:1])  # (1, q, R, S, B)
             (slopes,) = torch.autograd.grad(plan.gather(0, best).sum(), path)
         weights = (slopes * blocks.new_tensor(node_weights / 2)[:, None]).sum(dim=3)  # (p, q, R, B)
         baseline = self.plan(blocks.new_zeros(*blocks.shape[:2], 1)).amax(dim=0).sum()
@@ -224,7 +224,7 @@ class AVSE(Method):
         if not self.config.sampled_features:
             projected = self.project_image(features, mask)
             return [projected] * self.config.views, list(self.sample_groups(features, mask))
-        views = features.unflatten(2, (self.config.views, -1)).unbind(dim=2)  # n of (B, N, d)
+        views = features.unflatten(2, (self.config.views, -1)).unbind(dim=2)  # n tensors (B, N, d)
         masks = [mask & (view != 0).any(dim=2) for view in views]
         return [self.project_image(*pair) for pair in zip(views, masks, strict=True)], masks
 
@@ -263,7 +263,7 @@ class AVSE(Method):
         return self._group_scores(images, texts, images.embeddings.shape[1])
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Returns scores (B_img, B_txt), Eq. (2): sums of each text block's largest plan entry."""
+        """Returns scores (B_img, B_txt), Eq. (2): sums of the text blocks' largest plan entries."""
         return self._group_scores(images, texts, 1)[0]
 
     def row_dim(self, views: int, dim: int) -> int:  # noqa: ARG002
@@ -289,9 +289,9 @@ class AVSE(Method):
         The plan (section 3.2) of a method without Sinkhorn is computed with a dustbin of 0.
         """
         image_pools, text_pools = [self.pool_image], [self.pool_text]
-        curves = pooling_arrays(images, texts, image_pools, text_pools, self.config.test_share)
+        gpo_arrays = pooling_arrays(images, texts, image_pools, text_pools, self.config.test_share)
         if texts is None or self.uses_mean:
-            return curves
+            return gpo_arrays
         affinity = self._blocks(images)[0] @ self._blocks(texts)[0].T  # (p, q), Eq. (1)
         match_knob, iterations_knob = self.knobs
         match = str(settings.get("match", match_knob.default))
@@ -308,7 +308,7 @@ class AVSE(Method):
         if match == "sinkhorn":
             arrays.append(NamedArray("plan", plan, axes, _best_of_columns(plan_of_blocks)))
         arrays.append(NamedArray("sinkhorn_score", plan_of_blocks.amax(dim=0).sum()))  # Eq. (2)
-        return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *curves]
+        return [*arrays, NamedArray("maxsim_score", affinity.amax(dim=0).sum()), *gpo_arrays]
 
     def plan(self, affinity: Tensor) -> Tensor:
         """Returns the plans (p, q, C) of affinities (p, q, C); without Sinkhorn, the affinities."""
@@ -317,7 +317,7 @@ class AVSE(Method):
         return match_blocks(affinity, self.dustbin, self.config.iterations, self.config.temperature)
 
     def _group_scores(self, images: Views, texts: Views, group_count: int) -> Tensor:
-        """Scores R = `group_count` groups of visual blocks by Eq. (2): (R, B_img, B_txt)."""
+        """Returns scores (R, B_img, B_txt), Eq. (2), of R = `group_count` groups of view blocks."""
         visual = self._blocks(images)  # (B_img, p, d2)
         textual = self._blocks(texts).transpose(0, 1).contiguous()  # (q, B_txt, d2)
         step = max(1, _PAIRS_PER_STEP // textual.shape[1]) if visual.is_cpu else _IMAGES_PER_PRODUCT
@@ -339,9 +339,9 @@ class AVSE(Method):
 
 
 def _affinities(visual: Tensor, textual: Tensor) -> Tensor:
-    """Computes affinities (p, q, B_img, B_txt), Eq. (1), of (B_img, p, d2) and (q, B_txt, d2)."""
+    """Returns cosines (p, q, B_img, B_txt) of blocks (B_img, p, d2) and (q, B_txt, d2), Eq. (1)."""
     columns = textual.flatten(0, 1).T  # (d2, q * B_txt)
-    if columns.shape[1] <= _MAX_BATCHED_COLUMNS:  # a single product would read `visual` twice
+    if columns.shape[1] <= _MAX_BATCHED_COLUMNS:  # bmm is faster: it reads `visual` once
         products = torch.bmm(visual, columns.expand(len(visual), -1, -1))
     else:
         products = visual @ columns  # (B_img, p, q * B_txt)

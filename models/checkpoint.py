@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from polyview.models.files import atomic_write, no_such
+from polyview.models.files import atomic_write, not_found_error
 
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _TYPES = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -27,11 +27,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads the tensors and the metadata that `save_tensors` wrote.
 
-    Raises FileNotFoundError if the file does not exist, ValueError if it is not a complete
-    safetensors file, a tensor has an unsupported type, or a value is not finite.
+    Raises FileNotFoundError if the file does not exist. Raises ValueError if it is not a complete
+    safetensors file, if a tensor has an unsupported type, or if a value is not finite.
     """
     if not path.is_file():
-        raise FileNotFoundError(no_such("weights file", path, "name a folder that training wrote"))
+        raise not_found_error("weights file", path, "name a folder that training wrote")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {}).get("about", "{}"))
@@ -77,7 +77,7 @@ def check_fit(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> 
 
 
 def round_to_half(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Rounds floats to half precision but stores float32; raises ValueError if one is too large."""
+    """Rounds floats to half precision, kept as float32; raises ValueError for too large values."""
     rounded = {}
     for name, tensor in tensors.items():
         rounded[name] = tensor.half().float() if tensor.is_floating_point() else tensor

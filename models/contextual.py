@@ -65,7 +65,7 @@ class ContextConfig:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The sides, "image" and "text", that have a transformer."""
+        """The sides that have a transformer: "image", "text", both or none."""
         settings = (("image", self.contextual_image), ("text", self.contextual_text))
         return tuple(side for side, context in settings if context == "transformer")
 
@@ -96,7 +96,7 @@ class ContextTransformer(nn.Module):
     def forward(self, features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Maps features (B, N, d), mask (B, N), to states (B, N, width) and their mask.
 
-        States are 0 on padding. With a summary, states and mask have N + 1 elements.
+        States are 0 on padding. If a summary is prepended, states and mask have N + 1 elements.
         """
         states = self.project(features)  # (B, N, width)
         if self.summary is not None:

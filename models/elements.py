@@ -194,7 +194,7 @@ class LateInteraction(ElementMethod):
     config_type = LateConfig
 
     def score(self, images: Views, texts: Views) -> Tensor:
-        """Averages each word's best cosine with a cell: (B_img, B_txt); 0 without cells."""
+        """Returns scores (B_img, B_txt): mean of the words' best cosines, or 0 without cells."""
         scores, cell_mask = [], _is_present(images.embeddings)  # (B_img, V)
         has_cells = cell_mask.any(dim=1, keepdim=True)  # (B_img, 1)
         for words in _text_batches(images, texts):  # (b, W', D)
@@ -225,7 +225,7 @@ def _is_present(views: Tensor) -> Tensor:
 def _text_batches(images: Views, texts: Views) -> Iterator[Tensor]:
     """Yields the words (b, W', D) of b texts at a time; W' is the length of the longest of them.
 
-    All images and b texts have at most `MAX_PRODUCTS` cosines, unless b is 1.
+    A batch has at most `MAX_PRODUCTS` cosines with the images, unless b is 1.
     """
     cells = images.embeddings  # (B_img, V, D)
     products_per_text = max(1, cells.shape[0] * cells.shape[1] * texts.embeddings.shape[1])

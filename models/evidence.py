@@ -51,7 +51,7 @@ class Parts:
         """Scales the parts so that each group of `width` dimensions of the views has unit length.
 
         `width` is D (the default) for each view, V * D for all views as one vector, or a divisor of
-        D for blocks. The lengths are those of `l2_normalize`.
+        D for blocks. As in `l2_normalize`, EPS is added to the lengths.
         """
         total = self.total
         groups = total.flatten(1).unflatten(1, (-1, width or total.shape[2]))

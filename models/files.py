@@ -39,21 +39,21 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+            directory = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror, str(path)) from error
-        with folder as temporary:
-            draft = Path(temporary) / path.name
+        with directory as folder:
+            draft = Path(folder) / path.name
             yield draft
             if path.is_dir():  # a folder cannot be overwritten by a rename
-                path.rename(Path(temporary) / "replaced")
+                path.rename(Path(folder) / "replaced")
             draft.replace(path)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DiskFullError(
-            f"the disk is full: {path} needs more than the free space; free space on this disk, "
-            "or choose a folder on another disk"
+            f"the disk is full: {path} does not fit; delete files on this disk, or choose a "
+            "folder on another disk"
         ) from error
 
 
@@ -71,19 +71,19 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         yield draft
 
 
-def no_such(kind: str, path: Path, advice: str) -> str:
-    """Returns an error message for a missing path; suggests the most similar existing name.
+def not_found_error(kind: str, path: Path, advice: str) -> FileNotFoundError:
+    """Builds the error for a missing path; its message suggests the most similar existing name.
 
-    `kind` names the kind of path, such as "file"; `advice` follows if no existing name is similar.
+    `kind` names the kind of path, such as "file". `advice` replaces a missing suggestion.
 
-    >>> no_such("file", Path(__file__).with_name("fils.py"), "check it").rpartition("/")[2]
+    >>> str(not_found_error("file", Path(__file__).with_name("fils.py"), "")).rpartition("/")[2]
     'files.py?'
     """
-    missing = path  # the outermost part of the path that does not exist
+    missing = path  # becomes the outermost part of the path that does not exist
     while not missing.parent.exists():
         missing = missing.parent
     folder = missing.parent
     names = {child.name for child in folder.iterdir()} if folder.is_dir() else set()
     matches = get_close_matches(missing.name, names - {missing.name}, 1)
     suggestion = f"did you mean {folder / matches[0]}?" if matches else advice
-    return f"there is no {kind} {path}; {suggestion}"
+    return FileNotFoundError(f"there is no {kind} {path}; {suggestion}")

@@ -45,11 +45,11 @@ class RankPooling(nn.Module, ABC):
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """Pools features (B, N, D), mask (B, N) with a True in each row, to (B, D), Eq. (2)."""
-        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
+        theta = self.coefficients(mask.sum(dim=1))  # (B, max_size)
         return pool_ranked(features, mask, theta[..., None])[:, 0]  # (B, D)
 
     def shares(self, features: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """Returns the share (B, N) of each element in `pooled` = `self(features, mask)` (B, D).
+        """Returns the share (B, N) of each element in `pooled` (B, D), the output of `forward`.
 
         Element n contributes the sum over dimensions i of theta(rank of phi_n^i) phi_n^i v^i to the
         squared length of the pooled vector v. Negative contributions are set to 0, and the others
@@ -61,7 +61,7 @@ class RankPooling(nn.Module, ABC):
 
     def parts(self, features: Tensor, mask: Tensor) -> Tensor:
         """Returns each element's contribution to the pooled vector: (B, N, D), 0 on padding."""
-        theta = self.coefficients(mask.sum(dim=1))  # (B, longest)
+        theta = self.coefficients(mask.sum(dim=1))  # (B, max_size)
         return split_ranked(features, mask, theta[..., None])[:, 0]
 
 
@@ -80,7 +80,7 @@ class FixedPooling(RankPooling):
     def coefficients(self, sizes: Tensor) -> Tensor:
         counts = sizes if self.kind == "mean" else sizes.clamp_max(self.count)  # (B,)
         ranks = torch.arange(int(sizes.max()), device=sizes.device)
-        return (ranks < counts[:, None]) / counts[:, None].float()  # (B, longest)
+        return (ranks < counts[:, None]) / counts[:, None].float()  # (B, max_size)
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         is_mean = self.kind == "mean"
@@ -105,14 +105,14 @@ class GPO(RankPooling):
         super().__init__()
         self.position_dim = position_dim
         self.temperature = 0.1 if released else 1.0  # divides the scores before the softmax
-        self.first_position = 0 if released else 1  # index of the largest value, Eq. (4)
+        self.first_position = 0 if released else 1  # position of the largest value in Eq. (4)
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.score: nn.Module = nn.Linear(hidden_dim, 1, bias=False)
         if not released:
             hidden = nn.Linear(hidden_dim, hidden_dim)
             self.score = nn.Sequential(hidden, nn.ReLU(), nn.Linear(hidden_dim, 1))
-        # all weights (P,), and the coefficients by size; replaced as one tuple, so that threads
-        # never mix coefficients of different weights
+        # the P parameters as a vector, and the coefficients that they give for each set size;
+        # replaced as one tuple, so that no thread reads coefficients of other parameters
         self._cache: tuple[Tensor | None, dict[int, Tensor]] = (None, {})
 
     def coefficients(self, sizes: Tensor) -> Tensor:
@@ -122,29 +122,29 @@ class GPO(RankPooling):
         """
         distinct_sizes, rows = sizes.unique(return_inverse=True)  # (S,), (B,)
         if torch.is_grad_enabled() or torch.is_autocast_enabled(sizes.device.type):
-            return self._generate(distinct_sizes)[rows]  # (B, longest)
+            return self._generate(distinct_sizes)[rows]  # (B, max_size)
         weights = nn.utils.parameters_to_vector(self.parameters())  # (P,), a copy
         cache = self._cache
         if cache[0] is None or not _are_equal(cache[0], weights):
             cache = self._cache = (weights, {})
-        by_size, required_sizes = cache[1], distinct_sizes.tolist()
-        new_sizes = [size for size in required_sizes if size not in by_size]
+        theta_by_size, required_sizes = cache[1], distinct_sizes.tolist()
+        new_sizes = [size for size in required_sizes if size not in theta_by_size]
         if new_sizes:
-            thetas = self._generate(torch.tensor(new_sizes, device=sizes.device))  # (S', longest)
-            by_size.update((size, row[:size]) for size, row in zip(new_sizes, thetas, strict=True))
-        coefficients = [by_size[size] for size in required_sizes]  # (size,) each
+            thetas = self._generate(torch.tensor(new_sizes, device=sizes.device))  # (S', max_size)
+            theta_by_size.update((n, row[:n]) for n, row in zip(new_sizes, thetas, strict=True))
+        coefficients = [theta_by_size[size] for size in required_sizes]  # (size,) each
         theta = nn.utils.rnn.pad_sequence(coefficients, batch_first=True)
-        return theta[rows]  # (B, longest)
+        return theta[rows]  # (B, max_size)
 
     def _generate(self, sizes: Tensor) -> Tensor:
-        """Computes coefficients (S, longest) for S distinct sizes (S,) in ascending order."""
-        longest = int(sizes[-1])
-        positions = self._encode_positions(longest, sizes.device)  # (longest, position_dim)
-        inputs = positions.expand(len(sizes), -1, -1)  # (S, longest, position_dim)
-        states = bigru_states(self.gru, inputs, sizes)  # (S, longest, 2 h), h = hidden_dim
-        forward, backward = states.chunk(2, dim=-1)  # (S, longest, h) each
-        scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, longest)
-        index = torch.arange(longest, device=sizes.device)
+        """Computes coefficients (S, max_size) for S distinct sizes (S,) in ascending order."""
+        max_size = int(sizes[-1])
+        positions = self._encode_positions(max_size, sizes.device)  # (max_size, position_dim)
+        inputs = positions.expand(len(sizes), -1, -1)  # (S, max_size, position_dim)
+        states = bigru_states(self.gru, inputs, sizes)  # (S, max_size, 2 h), h = hidden_dim
+        forward, backward = states.chunk(2, dim=-1)  # (S, max_size, h) each
+        scores = self.score((forward + backward) / 2).squeeze(-1)  # Eq. (5): (S, max_size)
+        index = torch.arange(max_size, device=sizes.device)
         scores = scores.masked_fill(index >= sizes[:, None], -torch.inf)
         return (scores / self.temperature).softmax(dim=-1)
 
@@ -176,7 +176,7 @@ def pooling_arrays(
     text_poolings: Iterable[nn.Module | None],
     image_share: float = 1.0,
 ) -> list[NamedArray]:
-    """Returns the coefficients theta, Eq. (3), of each `GPO`: "image_pooling" and "text_pooling".
+    """Returns "image_pooling" and "text_pooling", the coefficients theta, Eq. (3), of each `GPO`.
 
     `images` holds one image and `texts` one text or None. Their attention gives the set sizes; a
     side without attention or `GPO` has no array. Each `GPO` pools `image_share` of the image's set.

@@ -32,7 +32,7 @@ def bigru_states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
     """Returns the states of a bidirectional `batch_first` GRU; uses `gru_states` if it is faster.
 
     Inputs are (B, T, d), lengths (B,) in 1..T. States are (B, T, 2 h) from `gru_states`, otherwise
-    (B, T', 2 h) for the longest length T'. They are 0 after the end of a sequence.
+    (B, T', 2 h), where T' = max(lengths). They are 0 after the end of a sequence.
     """
     if trains_on_cpu(gru, inputs):
         return gru_states([gru], inputs, lengths)
@@ -95,13 +95,13 @@ class _Recurrence(Function):
         previous = input_terms.new_zeros(*input_terms.shape[:2], width)  # h_(t-1) of every row
         states = torch.empty_like(previous)
         gates = input_terms.new_empty(*input_terms.shape[:2], 4 * width)  # r, z, W_hn h + b_hn, n
-        r, z, state_of_n, n = gates.chunk(4, dim=-1)
-        state_terms, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]  # overlapping parts
+        r, z, state_term_of_n, n = gates.chunk(4, dim=-1)
+        state_terms, r_and_z = gates[..., : 3 * width], gates[..., : 2 * width]  # share memory
         inputs_of_r_and_z, inputs_of_n = input_terms.split([2 * width, width], dim=-1)
         latest_states = previous[:, :0]
         tensors = (previous, states, state_terms, r_and_z, inputs_of_r_and_z, inputs_of_n)
         for h_before, h_t, state_terms_t, r_z, in_r_z, in_n, r_t, z_t, state_n, n_t in _steps(
-            counts, *tensors, r, z, state_of_n, n
+            counts, *tensors, r, z, state_term_of_n, n
         ):
             if latest_states.shape[1]:  # sequences that have ended come last
                 h_before.copy_(latest_states[:, : h_before.shape[1]])
@@ -119,13 +119,13 @@ class _Recurrence(Function):
         """Returns the gradients of `input_terms`, `weight` and `bias`."""
         (grad,) = grads  # (G, L, h)
         previous, gates, weight = ctx.saved_tensors
-        r, z, state_of_n, n = gates.chunk(4, dim=-1)  # (G, L, h) each
+        r, z, state_term_of_n, n = gates.chunk(4, dim=-1)  # (G, L, h) each
         tanh_slope = (1 - z) * (1 - n * n)  # derivative of h_t with respect to the input of tanh
         # derivatives of h_t with respect to the sigmoids' inputs (r and z), and to W_hn h + b_hn
         slopes = gates.new_empty(*r.shape[:2], 3, r.shape[-1])
         torch.mul(tanh_slope, r, out=slopes[..., 2, :])
         torch.mul(previous - n, z * (1 - z), out=slopes[..., 1, :])
-        torch.mul(slopes[..., 2, :] * (1 - r), state_of_n, out=slopes[..., 0, :])
+        torch.mul(slopes[..., 2, :] * (1 - r), state_term_of_n, out=slopes[..., 0, :])
         gate_grads = torch.empty_like(slopes)
         state_grads = grad.clone()  # gradients of h_t; the loop adds those of later steps
         w_h, later_grad = weight.transpose(1, 2), grad[:, :0]

@@ -98,8 +98,8 @@ class FeatureProjection(nn.Module):
 def text_projection(text_dim: int, embed_dim: int, *, always: bool = False) -> nn.Module:
     """Builds the map from text features to the joint space.
 
-    This is a linear map, as VSE-infinity has for BERT. If both widths are equal and `always` is
-    false, it is the identity, as VSE-infinity has for a GRU.
+    The map is linear, as in VSE-infinity with BERT. If both widths are equal and `always` is false,
+    it is the identity, as in VSE-infinity with a GRU.
     """
     if text_dim == embed_dim and not always:
         return nn.Identity()

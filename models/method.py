@@ -100,7 +100,7 @@ class Method(nn.Module, ABC):
         return self._split("text", features, mask)
 
     def _encode(self, side: str, features: Tensor, mask: Tensor, attention: bool) -> Views:
-        """Applies the side's transformer, if any, and `encode`; omits attention to its summary."""
+        """Applies the side's transformer and `encode`; drops attention to a prepended summary."""
         features, mask, has_summary = self._transform(side, features, mask)
         views = self.encode(side, features, mask, attention)
         if views.attention is None or not has_summary:
@@ -113,7 +113,7 @@ class Method(nn.Module, ABC):
         rows = self.split(side, features, mask).rows  # (B, V, N + 2, D); N + 3 with a summary
         if not has_summary:
             return Parts(rows)
-        # the summary is no element of the set, so its contribution belongs to the set as a whole
+        # the summary is not an element of the set: add its contribution to that of the whole set
         whole = rows[:, :, -2:-1] + rows[:, :, :1]
         return Parts(torch.cat([rows[:, :, 1:-2], whole, rows[:, :, -1:]], dim=2))
 
@@ -135,23 +135,23 @@ class Method(nn.Module, ABC):
         """Returns the score of each image view with each text: (V, B_img, B_txt)."""
         if self.views_add_up:
             return torch.einsum("ivd,tvd->vit", images.embeddings, texts.embeddings)
-        pairs = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
-        return pairs.amax(dim=1)  # (V, B_img, B_txt)
+        products = torch.einsum("ivd,twd->vwit", images.embeddings, texts.embeddings)
+        return products.amax(dim=1)  # (V, B_img, B_txt)
 
     def score(self, images: Views, texts: Views) -> Tensor:
         """Returns scores (B_img, B_txt): the sum or the maximum of the `view_scores`."""
         scores = self.view_scores(images, texts)  # (V, B_img, B_txt)
         return scores.sum(dim=0) if self.views_add_up else scores.amax(dim=0)
 
-    def pair_weights(self, pairs: Tensor) -> Tensor:
+    def pair_weights(self, products: Tensor) -> Tensor:
         """Returns weights (B, V, W) that select the text view for the score of each image view.
 
-        `pairs` (B, V, W) holds the inner products of the views of B pairs. The weights are one-hot
+        `products` (B, V, W) are the inner products of the views of B pairs. The weights are one-hot
         over W: at the best text view or, if views add up, at the view of the same index (W = V).
         """
         if self.views_add_up:
-            return torch.eye(pairs.shape[1]).to(pairs).expand_as(pairs)  # (B, V, V)
-        return nn.functional.one_hot(pairs.argmax(dim=2), pairs.shape[2]).to(pairs.dtype)
+            return torch.eye(products.shape[1]).to(products).expand_as(products)  # (B, V, V)
+        return nn.functional.one_hot(products.argmax(dim=2), products.shape[2]).to(products.dtype)
 
     def evidence(self, images: Parts, texts: Parts, *, per_view: bool = False) -> Evidence:
         """Splits the scores of B pairs over the elements of both sets; see `models/evidence.py`.
@@ -160,14 +160,14 @@ class Method(nn.Module, ABC):
         image. The evidence adds up to the scores. With `per_view` it adds up to the `view_scores`
         and has the shape (B, V, ...). Raises ValueError if there are too many pairs.
         """
-        pairs = images.total @ texts.total.mT  # (B, V, W)
-        weights = self.pair_weights(pairs)
+        products = images.total @ texts.total.mT  # (B, V, W)
+        weights = self.pair_weights(products)
         if per_view:
             view_weights = torch.diag_embed(weights.mT).movedim(1, 3)  # (B, V, V, W)
             return split_products(images, texts, view_weights)
         if not self.views_add_up:
-            best_view = (weights * pairs).sum(dim=2).argmax(dim=1)  # (B,)
-            weights = weights * nn.functional.one_hot(best_view, pairs.shape[1])[..., None]
+            best_view = (weights * products).sum(dim=2).argmax(dim=1)  # (B,)
+            weights = weights * nn.functional.one_hot(best_view, products.shape[1])[..., None]
         return split_products(images, texts, weights[:, None]).view(0)
 
     def row_dim(self, views: int, dim: int) -> int:

@@ -104,8 +104,8 @@ class MVVSE(Method):
             words = self.project_text(features)  # (B, M, D)
             pool = last_element if self.pool_text is None else self.pool_text
             pooled = pool(words, mask)  # (B, D)
-            text = l2_normalize(pooled)[:, None]  # (B, 1, D)
-            return Views(text, cosine_attention(words, text, mask) if attention else None)
+            view = l2_normalize(pooled)[:, None]  # (B, 1, D)
+            return Views(view, cosine_attention(words, view, mask) if attention else None)
         projected = [project(features, mask) for project in self.project_image]  # (B, N, D) each
         embeddings = l2_normalize(self._aggregate(pool_ranked, projected, mask))  # (B, K, D)
         if not attention:
@@ -133,12 +133,12 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Applies `pool_ranked` or `split_ranked` with the coefficients of K poolings, Eq. (4).
+        """Calls `pool` (`pool_ranked` or `split_ranked`) with the K poolings' coefficients, Eq. (4).
 
         `projected` holds one projection (B, N, D) for all K views, or one for each view.
         """
         sizes = mask.sum(dim=1)  # (B,)
         theta = [cast("RankPooling", pooling).coefficients(sizes) for pooling in self.pool_image]
-        weights = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, longest, 1 or K)
-        pairs = zip(projected, weights, strict=True)
-        return torch.cat([pool(values, mask, weight) for values, weight in pairs], dim=1)
+        weights = torch.stack(theta, dim=2).chunk(len(projected), dim=2)  # (B, max_size, 1 or K)
+        inputs = zip(projected, weights, strict=True)
+        return torch.cat([pool(values, mask, weight) for values, weight in inputs], dim=1)

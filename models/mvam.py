@@ -44,7 +44,7 @@ class ViewCodes(nn.Module):
     def forward(self, features: Tensor, mask: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Pools a set into views (B, m, D), one for each code; also returns attention (B, m, N).
 
-        Compares codes with features (B, N, dim), mask (B, N), and pools `values` (B, N, D).
+        Codes attend to features (B, N, dim), mask (B, N). Views are averages of values (B, N, D).
         """
         scores = (self.codes @ features.mT).masked_fill(~mask[:, None], -torch.inf)  # (B, m, N)
         attention = scores.softmax(dim=2)  # Eq. (7)

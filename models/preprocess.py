@@ -61,8 +61,8 @@ class Preprocess:
             )
         if self.resize and (self.fit != "crop" or not self.size <= self.resize <= 4 * self.size):
             raise ValueError(
-                f'preprocess resize must be 0, or with fit "crop" {self.size} to {4 * self.size} '
-                f"pixels, not {self.resize}"
+                f'preprocess resize must be 0 or, with fit "crop", {self.size} to '
+                f"{4 * self.size} pixels, not {self.resize}"
             )
 
     @classmethod
@@ -85,19 +85,19 @@ class Preprocess:
         """Returns the part of an image that the encoder sees: x0, y0, x1, y1 in 0..1."""
         if self.fit == "stretch":
             return (0.0, 0.0, 1.0, 1.0)
-        shorter = min(width, height)
+        shorter_side = min(width, height)
         if not self.resize:
-            x, y = (1 - shorter / width) / 2, (1 - shorter / height) / 2
+            x, y = (1 - shorter_side / width) / 2, (1 - shorter_side / height) / 2
             return (x, y, 1 - x, 1 - y)
-        # whole pixels of the scaled image, as in published processors
-        scaled_width = int(self.resize * width / shorter)
-        scaled_height = int(self.resize * height / shorter)
+        # round down to whole pixels of the scaled image, as published processors do
+        scaled_width = int(self.resize * width / shorter_side)
+        scaled_height = int(self.resize * height / shorter_side)
         x0 = (scaled_width - self.size) // 2 / scaled_width
         y0 = (scaled_height - self.size) // 2 / scaled_height
         return (x0, y0, x0 + self.size / scaled_width, y0 + self.size / scaled_height)
 
     def square(self, image: Image.Image) -> Image.Image:
-        """Scales the visible box of any PIL image to a size x size RGB image."""
+        """Scales the `visible_box` of a PIL image to an RGB image of `size` x `size` pixels."""
         rgb = to_rgb(image)
         width, height = rgb.size
         x0, y0, x1, y1 = self.visible_box(width, height)

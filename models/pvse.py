@@ -131,7 +131,7 @@ class LastStates(nn.Module):
         return torch.cat([last_element(forward_states, states_mask), backward_states[:, 0]], dim=1)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits `forward`; the states belong to the sequence as a whole."""
+        """Splits the output of `forward`; the states belong to the sequence as a whole."""
         state = self(features, mask)[:, None]  # (B, 1, H)
         zeros = state.new_zeros(len(state), 1, mask.shape[1], state.shape[2])
         return Parts.of(zeros, whole=state)
@@ -145,15 +145,15 @@ class MeanFeature(nn.Linear):
         return super().forward(masked_mean(features, mask))
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits `forward` into contributions of elements."""
+        """Splits the output of `forward` into contributions of elements."""
         return Parts.of(mean_parts(super().forward(features), mask)[:, None])
 
 
 class Changes(nn.Module):
     """A clip's global feature: its mean frame plus a bi-GRU over the differences from the mean.
 
-    Not in the paper. If most of a scene does not move, all frames have similar features, and a
-    bi-GRU over the frames themselves learns nothing about their order (measured in
+    This module is not in the paper. If most of a scene does not move, all frames have similar
+    features, and a bi-GRU over the frames themselves learns nothing about their order (measured in
     docs/results.md). Both terms use the same linear map of frames. The differences of a clip of one
     frame are 0. `in_dim` is the width of a frame's feature; `out_dim` is H, even.
     """
@@ -170,7 +170,7 @@ class Changes(nn.Module):
         return mean + self.states(projected - mean[:, None], mask)
 
     def parts(self, features: Tensor, mask: Tensor) -> Parts:
-        """Splits `forward`. Frames contribute to the mean; the states belong to the whole clip."""
+        """Splits the output of `forward`; the states belong to the sequence as a whole."""
         projected = self.project(features)
         changes = projected - masked_mean(projected, mask)[:, None]
         frames = mean_parts(projected, mask)[:, None]  # (B, 1, N, H)
@@ -252,10 +252,10 @@ class PVSE(Method):
         assert parts is not None  # with K = 0 the global feature is the only view
         return parts.unit()
 
-    def pair_weights(self, pairs: Tensor) -> Tensor:
+    def pair_weights(self, products: Tensor) -> Tensor:
         """See `Method.pair_weights`; "concat" averages over pairs of views with the same index."""
-        weights = super().pair_weights(pairs)
-        return weights / pairs.shape[1] if self.views_add_up else weights
+        weights = super().pair_weights(products)
+        return weights / products.shape[1] if self.views_add_up else weights
 
     def view_scores(self, images: Views, texts: Views) -> Tensor:
         """See `Method.view_scores`; with "concat", each view's contribution to the score."""
@@ -263,11 +263,11 @@ class PVSE(Method):
         return scores / len(scores) if self.views_add_up else scores
 
     def inside(self, images: Views, texts: Views | None = None, /, **_: object) -> list[NamedArray]:
-        """See `Method.inside`: "view_pairs" has all cosines; marked pairs determine the score."""
+        """See `Method.inside`: "view_pairs" holds cosines; the marked ones determine the score."""
         if texts is None or images.embeddings.shape[1] == 1:
             return []
-        pairs = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)
-        marks = [divmod(int(pairs.argmax()), pairs.shape[1])]  # section 3.4, MIL
-        if self.views_add_up:  # the score is the mean of the marked pairs (section 5.3, No MIL)
-            marks = [(view, view) for view in range(len(pairs))]
-        return [NamedArray("view_pairs", pairs, ("view", "text_view"), tuple(marks))]
+        cosines = images.embeddings[0] @ texts.embeddings[0].T  # (K, K)
+        marks = [divmod(int(cosines.argmax()), cosines.shape[1])]  # section 3.4, MIL
+        if self.views_add_up:  # the score is the mean of the marked cosines (section 5.3, No MIL)
+            marks = [(view, view) for view in range(len(cosines))]
+        return [NamedArray("view_pairs", cosines, ("view", "text_view"), tuple(marks))]

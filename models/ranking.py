@@ -53,7 +53,7 @@ def _sort_packed(
 ) -> None:
     """Sorts `columns` (b, D, N) float32 into `ranked` and `indices`, largest first, padding last.
 
-    `keys` is float64 scratch memory. Its low 29 bits, unused by float32 values, store the index.
+    `keys` is float64 scratch memory. Each key holds a value and, in its 29 unused bits, the index.
     """
     count = columns.shape[-1]
     index_mask = (1 << max(count - 1, 1).bit_length()) - 1
@@ -67,10 +67,10 @@ def _sort_packed(
 
 
 def _transpose(sets: Tensor) -> Tensor:
-    """Returns (b, N, D) as (b, D, N) in contiguous memory, without gradients.
+    """Transposes sets (b, N, D) to contiguous (b, D, N), without gradients.
 
-    Each set is a pixel with N D channels. On a CPU, `channel_shuffle` with N groups transposes the
-    channels with vector instructions, several times as fast as `sets.mT.contiguous()`.
+    Each set is read as a pixel with N D channels. On a CPU, `channel_shuffle` with N groups
+    transposes them with vector instructions, several times as fast as `sets.mT.contiguous()`.
     """
     batch, count, dim = sets.shape
     pixels = sets.detach().reshape(1, batch, 1, count * dim).permute(0, 3, 1, 2)  # (1, N D, b, 1)
@@ -89,7 +89,7 @@ def pool_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
 
 
 def split_ranked(features: Tensor, mask: Tensor, theta: Tensor) -> Tensor:
-    """Returns contributions (B, V, N, D) of elements to `pool_ranked`, with ranks held constant.
+    """Splits the output of `pool_ranked` into elements' contributions (B, V, N, D) at fixed ranks.
 
     Arguments are those of `pool_ranked`. Contributions are 0 on padding, and their sum over
     elements is the pooled vector.
@@ -123,7 +123,7 @@ class _RankedPool(torch.autograd.Function):
         batch, dim, count = ranked.shape
         grad = grad.to(ranked.dtype)  # autocast may have pooled in another dtype
         weights = nn.functional.pad(theta.mT, (0, count - theta.shape[1]))  # (B, V, N)
-        # if V = 1, torch.mul broadcasts to the outer product several times as fast as torch.bmm
+        # for V = 1, torch.mul computes the same outer product several times as fast as torch.bmm
         multiply = torch.mul if theta.shape[2] == 1 else torch.bmm
         feature_grads = ranked.new_empty(batch, count, dim)
         order = indices.new_empty(0, dtype=torch.int64)

@@ -80,7 +80,7 @@ def lengths_to_mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def pad_sets(sets: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Pads B sets (N_b, d) to N, the largest N_b; returns features (B, N, d) and mask (B, N)."""
+    """Pads B sets (N_b, d) to N = max(N_b); returns features (B, N, d) and mask (B, N)."""
     padded = pad_sequence(list(sets), batch_first=True)  # (B, N, d)
     sizes = torch.tensor([len(features) for features in sets], device=padded.device)
     return padded, lengths_to_mask(sizes, padded.shape[1])

@@ -83,7 +83,7 @@ class VSEInfinity(Method):
         return Views(l2_normalize(pooled)[:, None], shares)
 
     def split(self, side: str, features: Tensor, mask: Tensor) -> Parts:
-        """See `Method.split`; the vector of an aggregator belongs to the set as a whole."""
+        """See `Method.split`; an aggregator's vector is attributed to the set as a whole."""
         pooling, projected = self._project(side, features, mask)
         if isinstance(pooling, Aggregator):
             embedding = pooling(projected, mask)[:, None]  # (B, 1, D)

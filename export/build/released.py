@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from polyview.export.hub.client import HubError, Repo, inspect_repo, is_hub_id
 from polyview.export.pack.validation import OPEN, check
 from polyview.models.checkpoint import load_strict
-from polyview.models.files import no_such, sha256_of
+from polyview.models.files import not_found_error, sha256_of
 
 BERT_ID = "google-bert/bert-base-uncased"  # source of the word pieces of VSE-infinity and AVSE
 BERT_FILES = ("config.json", "tokenizer.json", "vocab.txt")
@@ -109,7 +109,7 @@ class Checkpoint:
 def read_checkpoint(path: Path, names: Mapping[str, str]) -> Checkpoint:
     """Reads a checkpoint; raises ValueError if its weights do not fit `names`, see `Release`."""
     if not path.is_file():
-        raise FileNotFoundError(no_such("checkpoint", path, "name the released file, or use --hub"))
+        raise not_found_error("checkpoint", path, "name the released file, or use --hub")
     content, state = _load(path), dict[str, Tensor]()
     model, options, stored = content, dict[str, Any](), dict[str, Any]()
     if isinstance(content, Mapping) and "model" in content:

@@ -22,7 +22,7 @@ from huggingface_hub import errors as hf
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import tqdm
 
-from polyview.models.files import no_such
+from polyview.models.files import not_found_error
 
 Token = str | bool | None
 Progress = Callable[[int, int, str], None]  # bytes fetched, bytes in total, description
@@ -119,7 +119,7 @@ def find_folder(name: str) -> Path | None:
         return folder
     if not is_hub_id(name) or (folder.parent.is_dir() and "@" not in name):
         advice = "name the folder of a pack, a run or a model, or a Hub id, owner/name[@revision]"
-        raise FileNotFoundError(no_such("folder", folder, advice))
+        raise not_found_error("folder", folder, advice)
     return None
 
 

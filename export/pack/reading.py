@@ -30,7 +30,7 @@ from polyview.export.pack.schema import CARD, FOLDER, MANIFEST, FileInfo, Galler
 from polyview.export.pack.validation import PackError, check, read_json
 from polyview.models import METHODS
 from polyview.models.checkpoint import load_tensors
-from polyview.models.files import atomic_write, no_such, sha256_of
+from polyview.models.files import atomic_write, not_found_error, sha256_of
 
 TAG = "polyview"  # marks packs on the Hub
 # The Hub's identifiers of licences: SPDX identifiers in lower case.
@@ -67,7 +67,7 @@ def read_info(path: Path) -> PackInfo:
     """Reads and validates pack.json only; see `load_info`."""
     folder = Path(path)
     if not folder.is_dir():
-        raise FileNotFoundError(no_such("pack folder", folder, "name a folder with a pack.json"))
+        raise not_found_error("pack folder", folder, "name a folder with a pack.json")
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} is not a pack: it has no {MANIFEST}")
     _refuse_links_outside(folder, [MANIFEST])

@@ -10,8 +10,8 @@ from polyview.models.gru import gru_states, trains_on_cpu
 class BiGRUTextEncoder(TextEncoder):
     """Word embeddings and a BiGRU whose directions are averaged, as in the papers' RNN variants.
 
-    The backward direction reads each text reversed within its length, by a gather. The result
-    equals that of packed sequences, which cannot be exported to ONNX.
+    For the backward direction, a gather reverses each text within its length. The result equals
+    that of packed sequences, which cannot be exported to ONNX.
 
     Args:
         vocab_size: number of token ids; id 0 is padding.
@@ -32,7 +32,7 @@ class BiGRUTextEncoder(TextEncoder):
     ) -> None:
         super().__init__()
         if directions not in (0, 1, 2):
-            raise ValueError(f"a text encoder has 0, 1 or 2 directions, not {directions}")
+            raise ValueError(f"directions must be 0, 1 or 2, not {directions}")
         self.dim = hidden_dim if directions else word_dim
         self.embed = nn.Embedding(vocab_size, word_dim, padding_idx=0)
         self.dropout = nn.Dropout(dropout)

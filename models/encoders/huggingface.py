@@ -46,7 +46,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the progress bars and weight reports of `transformers` in a `with` block."""
+    """Silences progress bars, warnings and reports of `transformers` in a `with` block."""
     logging = import_transformers().utils.logging
     level, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -76,32 +76,32 @@ def read_preprocess(folder: Path, name: str) -> Preprocess:
             settings = auto.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{name}: preprocessor_config.json cannot be read: {error}") from error
-    return _convert(settings, name)
+    return _to_preprocess(settings, name)
 
 
-def _convert(settings: dict[str, Any], name: str) -> Preprocess:
+def _to_preprocess(settings: dict[str, Any], name: str) -> Preprocess:
     """Converts a processor's settings; raises ValueError if `Preprocess` cannot express them."""
     size = settings.get("size") or {}
-    shortest, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
-    crop = settings.get("crop_size") or {}
+    shortest_edge, height, width = (size.get(k) for k in ("shortest_edge", "height", "width"))
+    crop_size = settings.get("crop_size") or {}
     resampling = Image.Resampling(settings.get("resample", Image.Resampling.BILINEAR))
-    shared: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(settings)}
+    common: dict[str, Any] = {"filter": resampling.name.lower(), **_statistics(settings)}
     crops = bool(settings.get("do_center_crop"))
     if not settings.get("do_resize", True) or size.get("longest_edge"):
         raise ValueError(f"{name}: its processor makes images of several sizes; use another model")
-    if settings.get("crop_pct") and shortest and not crops:
-        # ConvNeXT's processor, also used for ResNets, crops below 384 pixels, otherwise stretches
-        crops = shortest < 384
-        crop = {"height": shortest, "width": shortest}
-        height = width = shortest
-        shortest = int(shortest / settings["crop_pct"]) if crops else None
-    if shortest and crops:
-        side = _square_side(crop.get("height"), crop.get("width"), name)
-        return Preprocess(size=side, fit="crop", resize=shortest, **shared)
+    if settings.get("crop_pct") and shortest_edge and not crops:
+        # ConvNeXT's processor, also used for ResNets, crops only images of fewer than 384 pixels
+        crops = shortest_edge < 384
+        crop_size = {"height": shortest_edge, "width": shortest_edge}
+        height = width = shortest_edge
+        shortest_edge = int(shortest_edge / settings["crop_pct"]) if crops else None
+    if shortest_edge and crops:
+        side = _square_side(crop_size.get("height"), crop_size.get("width"), name)
+        return Preprocess(size=side, fit="crop", resize=shortest_edge, **common)
     side = _square_side(height, width, name)
-    if crops and (crop.get("height"), crop.get("width")) != (height, width):
+    if crops and (crop_size.get("height"), crop_size.get("width")) != (height, width):
         raise ValueError(f"{name}: its processor stretches and crops images; choose another model")
-    return Preprocess(size=side, fit="stretch", **shared)
+    return Preprocess(size=side, fit="stretch", **common)
 
 
 def _square_side(height: object, width: object, name: str) -> int:
@@ -115,7 +115,7 @@ def _square_side(height: object, width: object, name: str) -> int:
 
 
 def _statistics(settings: dict[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Returns mean and std for pixels in 0..1; they include the processor's `rescale_factor`."""
+    """Returns mean and std for pixels in 0..1; both account for `rescale_factor`."""
     scale = 255.0 * settings["rescale_factor"] if settings.get("do_rescale", True) else 255.0
     if not settings.get("do_normalize", True):
         return {"mean": (0.0,) * 3, "std": (1 / scale,) * 3}

@@ -13,7 +13,7 @@ from polyview.models.encoders.encoder import ImageEncoder, TextEncoder
 from polyview.models.encoders.huggingface import build_network
 from polyview.models.views import lengths_to_mask
 
-EVAL_SHARE = 0.9  # number of patches in a view of `SampledViT`, divided by that of all tokens
+EVAL_SHARE = 0.9  # patches in a view of `SampledViT`, as a share of all tokens
 
 
 class _ConvNet(ImageEncoder):
@@ -61,7 +61,7 @@ class _VisionTransformer(ImageEncoder):
     model: Any
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Returns rows and columns of patches; raises ValueError if `size` is not the network's."""
+        """Returns patch rows and columns; raises ValueError if the network needs another size."""
         config = self.model.config
         if size != config.image_size:
             raise ValueError(
@@ -106,18 +106,18 @@ class SampledViT(_VisionTransformer):
         self.model = build_network("ViTModel", config, add_pooling_layer=False)
         self.model.layernorm = None  # as in the release
         self.side = side = self.grid(self.model.config.image_size)[0]
-        patches = side**2
-        count = int((patches + 1) * EVAL_SHARE)
+        patch_count = side**2
+        count = int((patch_count + 1) * EVAL_SHARE)  # patches in a view
         if centres is None:
             # centres of the upper left and lower right quarters
             first, last = side // 4, side - 1 - side // 4
             centres = (first * side + first, last * side + last)
-        if not centres or any(not 0 <= centre < patches for centre in centres):
-            raise ValueError(f"view centres must be patches from 0 to {patches - 1}, not {centres}")
+        if not centres or any(not 0 <= centre < patch_count for centre in centres):
+            raise ValueError(f"centres must be patches 0 to {patch_count - 1}, not {centres}")
         nearest = torch.stack([_nearest_patches(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
-        # position of each token in a view; count + 1, where `forward` appends 0, for absent tokens
-        positions = torch.full((len(nearest), patches + 1), count + 1)
+        # index of each token in a view; absent tokens have count + 1, where `forward` appends 0
+        positions = torch.full((len(nearest), patch_count + 1), count + 1)
         positions.scatter_(1, tokens, torch.arange(count + 1).expand(len(nearest), -1))
         self.register_buffer("token_indices", tokens, persistent=False)  # (n, count + 1)
         self.register_buffer("token_positions", positions, persistent=False)  # (n, N)
@@ -164,7 +164,7 @@ class SiglipImageEncoder(_VisionTransformer):
         super().__init__()
         if not config.get("vision_use_head", True):
             raise ValueError(
-                "this SigLIP has no pooling head (vision_use_head is false); use one with a head"
+                "this SigLIP has no pooling head (vision_use_head is false); use a model with it"
             )
         self.model = build_network("SiglipVisionModel", config)
         self.dim = int(self.model.config.hidden_size)
@@ -252,8 +252,8 @@ class SiglipTextEncoder(TextEncoder):
     def pad(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Pads token ids (B, L) to (B, `max_length`) with SigLIP's padding token."""
         positions = torch.arange(cast(int, self.max_length), device=ids.device)
-        long_ids = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, max_length)
-        return torch.where(positions < lengths[:, None], long_ids, self.padding)
+        extended_ids = ids[:, positions.clamp(max=ids.shape[1] - 1)]  # (B, max_length)
+        return torch.where(positions < lengths[:, None], extended_ids, self.padding)
 
 
 def _build_projection(config: Any, projected: bool) -> tuple[nn.Linear | None, int]:
@@ -265,7 +265,7 @@ def _build_projection(config: Any, projected: bool) -> tuple[nn.Linear | None, i
 
 
 def _nearest_patches(centre: int, side: int, count: int) -> Tensor:
-    """Returns indices (count,) of the patches nearest to `centre`, nearest first; ties by index."""
+    """Returns the indices (count,) of the patches nearest to `centre`, by distance, then index."""
     row, column = divmod(centre, side)
     index = torch.arange(side)
     squared_distances = (index[:, None] - row) ** 2 + (index[None] - column) ** 2  # (side, side)

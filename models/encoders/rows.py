@@ -81,7 +81,7 @@ class ImageRows(ImageEncoder):
         weights, biases = attention.in_proj_weight.chunk(3), attention.in_proj_bias.chunk(3)
         inputs = zip((head.probe, hidden, hidden), weights, biases, strict=True)
         projected = (nn.functional.linear(*arguments) for arguments in inputs)
-        # (1, H, 1, d / H), and (B, H, N, d / H) twice
+        # query (1, H, 1, d / H); keys and values (B, H, N, d / H)
         query, keys, values = (split_heads(tokens, attention.num_heads) for tokens in projected)
         shares = attention_weights(query, keys)[:, :, 0]  # (B, H, N)
         rows = _contributions(shares, values, attention.out_proj.weight)  # (B, N, d)
@@ -100,9 +100,9 @@ class TextRows(TextEncoder):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Returns rows (B, L, D), 0 on padding, that sum to the unnormalised text embedding."""
         encoder, model, length = self.encoder, self.encoder.model, ids.shape[1]
-        last = lengths - 1  # (B,)
+        last_index = lengths - 1  # (B,)
         if isinstance(encoder, CLIPTextEncoder):
-            projection, token_index = joint_projection(encoder), last
+            projection, token_index = joint_projection(encoder), last_index
             hidden = model.embeddings(input_ids=ids)  # (B, L, h)
             positions = torch.arange(length, device=ids.device)
             # the causal mask also hides the padding, which follows [EOS]
@@ -117,7 +117,7 @@ class TextRows(TextEncoder):
         embedding = projection(model.final_layer_norm(state))  # (B, D)
         rows = nn.functional.linear(normed, projection.weight)  # (B, L, D)
         rows = rows * lengths_to_mask(lengths, length)[..., None]
-        is_last = torch.arange(length, device=ids.device) == last[:, None]  # (B, L)
+        is_last = torch.arange(length, device=ids.device) == last_index[:, None]  # (B, L)
         return rows + is_last[..., None] * (embedding - rows.sum(dim=1))[:, None]
 
 
@@ -133,7 +133,7 @@ def split_token(
     `hidden` (B, N, h) holds the embedded tokens. `position` (B,) is the index of the token in each
     sequence. `mask` (N, N) is added to the products of queries and keys. Returns the token's state
     (B, h), and the contribution (B, N, h) of each token to this state through the attention of the
-    layers from `first_layer` on, without the biases of `out_proj`.
+    layers from `first_layer` on. Contributions do not include the biases of `out_proj`.
     """
     *_, last = layers
     contributions = torch.zeros_like(hidden)
@@ -149,10 +149,10 @@ def split_token(
             contributions = contributions + contribution
         if layer is last:  # only the state of the token is needed
             hidden = hidden[batch, position][:, None]  # (B, 1, h)
-            attended = contribution.sum(dim=1, keepdim=True) + attention.out_proj.bias
+            attention_output = contribution.sum(dim=1, keepdim=True) + attention.out_proj.bias
         else:
-            attended = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
-        hidden = hidden + attended
+            attention_output = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
+        hidden = hidden + attention_output
         hidden = hidden + layer.mlp(layer.layer_norm2(hidden))
     return hidden[:, 0], contributions
 
@@ -177,12 +177,12 @@ def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None = None) -
 
 
 def split_heads(tokens: Tensor, heads: int) -> Tensor:
-    """Splits tokens (B, N, h) into `heads` = H heads: (B, H, N, h / H)."""
+    """Reshapes token states (B, N, h) to (B, H, N, h / H) for H = `heads` attention heads."""
     return tokens.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _contributions(weights: Tensor, values: Tensor, out_weight: Tensor) -> Tensor:
-    """Weights values (B, H, N, h / H) by attention (B, H, N) and projects them: (B, N, h)."""
+    """Multiplies values (B, H, N, h / H) by attention (B, H, N), then projects to (B, N, h)."""
     products = (weights[..., None] * values).transpose(1, 2).flatten(2)  # (B, N, h)
     return nn.functional.linear(products, out_weight)
 

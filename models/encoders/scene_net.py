@@ -77,15 +77,15 @@ class SceneNet(ImageEncoder):
         """Encodes pixels (B, 3, H, W) into features (B, N, d), row-major; N = 1 with `parts`."""
         cells = self.stages(self.stem(pixels))  # (B, channels, H, W)
         if self.parts:
-            row_shares, column_shares = map(_shares, cells.shape[2:], self.parts)
-            averages = row_shares @ cells @ column_shares.mT  # (B, channels, rows, columns)
+            row_weights, column_weights = map(_average_weights, cells.shape[2:], self.parts)
+            averages = row_weights @ cells @ column_weights.mT  # (B, channels, rows, columns)
             return averages.flatten(2).transpose(1, 2).flatten(1)[:, None]  # (B, 1, d)
         return cells.flatten(2).transpose(1, 2)
 
 
-def _shares(length: int, count: int) -> Tensor:
+def _average_weights(length: int, count: int) -> Tensor:
     """Returns weights (count, length) that average `length` cells in `count` equal parts."""
-    length = int(length)  # a tensor while the encoder is traced
+    length = int(length)  # `length` is a tensor while the encoder is traced
     edges = torch.arange(count + 1) * (length / count)
     start, end = edges[:-1, None], edges[1:, None]
     index = torch.arange(length)

@@ -61,4 +61,4 @@ def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
         ("rusn/a", f"mean {tmp_path}/runs?"),
         ("else", "else; look"),
     ):
-        assert files.no_such("folder", tmp_path / name, "look").endswith(end)
+        assert str(files.not_found_error("folder", tmp_path / name, "look")).endswith(end)

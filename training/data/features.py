@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from polyview.export.encoders.sources import describe_image_source, load_image_source
 from polyview.models.encoders import IMAGE_ENCODERS
-from polyview.models.files import atomic_write, no_such, replacing
+from polyview.models.files import atomic_write, not_found_error, replacing
 from polyview.models.preprocess import Preprocess
 from polyview.training.data.image_files import ImageFiles, crops, find_damaged, prefetch, thread_map
 from polyview.training.data.split import Copies, Split
@@ -151,7 +151,7 @@ def refuse_missing(source: str | Path, setting: str) -> None:
         advice = f"make it with {command}, or name another with {option}"
         raise FileNotFoundError(f"there is no folder {name}; {advice}")
     advice = f"see docs/your-data.md, or name a run, Hugging Face folder or Hub id with {option}"
-    raise FileNotFoundError(no_such("folder", folder, advice))
+    raise not_found_error("folder", folder, advice)
 
 
 def _compile_with_onnx(encoder: nn.Module, side: int) -> Callable[[Tensor], Tensor]:

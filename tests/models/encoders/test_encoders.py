@@ -50,7 +50,7 @@ def test_bigru_is_the_same_in_training_and_evaluation() -> None:
         assert not trained[1, 1:].any()
         if directions == 0:
             torch.testing.assert_close(trained[0, :5], encoder.embed(ids)[0, :5])
-    with pytest.raises(ValueError, match="0, 1 or 2 directions, not 3"):
+    with pytest.raises(ValueError, match="directions must be 0, 1 or 2, not 3"):
         BiGRUTextEncoder(30, directions=3)
 
 
