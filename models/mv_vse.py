@@ -133,7 +133,7 @@ class MVVSE(Method):
     def _aggregate(
         self, pool: Callable[..., Tensor], projected: list[Tensor], mask: Tensor
     ) -> Tensor:
-        """Calls `pool` (`pool_ranked` or `split_ranked`) with the K poolings' coefficients, Eq. (4).
+        """Calls `pool` (`pool_ranked` or `split_ranked`) with K poolings' coefficients, Eq. (4).
 
         `projected` holds one projection (B, N, D) for all K views, or one for each view.
         """

@@ -113,7 +113,7 @@ class SampledViT(_VisionTransformer):
             first, last = side // 4, side - 1 - side // 4
             centres = (first * side + first, last * side + last)
         if not centres or any(not 0 <= centre < patch_count for centre in centres):
-            raise ValueError(f"centres must be patches 0 to {patch_count - 1}, not {centres}")
+            raise ValueError(f"centres must be patches from 0 to {patch_count - 1}, not {centres}")
         nearest = torch.stack([_nearest_patches(centre, side, count) for centre in centres])
         tokens = torch.cat([torch.zeros(len(nearest), 1, dtype=torch.int64), nearest + 1], dim=1)
         # index of each token in a view; absent tokens have count + 1, where `forward` appends 0
