@@ -284,7 +284,7 @@ def test_every_layout_of_clips_is_read(layout: str, tmp_path: Path) -> None:
         (array("features/val_0.npy", np.zeros((0, 3))), r"\(frames, numbers\)"),
         (array("features/val_0.npy", np.ones((2, 2), np.int64)), "not int64"),
         (array("features/val_2.npy", np.zeros((2, 3))), r"features of width 3"),
-        (lambda f: (f / "features/val_2.npy").unlink(), "1 of 4 clips have no file .* val_2\\); add"),
+        (lambda f: (f / "features/val_2.npy").unlink(), "1 of 4 clips have no file .* val_2"),
     ],
 )
 def test_damaged_clips_are_named(damage: Damage, message: str, mrw: Path) -> None:
