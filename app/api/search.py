@@ -316,7 +316,7 @@ def timeline(
 
 
 def group_by_key(texts: Sequence[str], name: str, example: str) -> dict[str, list[str]]:
-    """Groups texts `key:value` by key; raises ValueError if a text has no colon.
+    """Groups `key:value` texts by key; raises ValueError if a text has no colon.
 
     >>> group_by_key(["setting:beach", "setting:sea"], "filter", "setting:beach")
     {'setting': ['beach', 'sea']}

@@ -183,7 +183,7 @@ class AppState:
         except (OSError, RuntimeError) as error:
             raise to_image_error(f'"{place[:200]}"', error) from error
         wait([opening.images], _OPENING_SECONDS)
-        self._check_opening(key)
+        self._is_opened(key)
         return key
 
     def _open(self, path: Path) -> tuple[str, _Opening]:
@@ -217,7 +217,7 @@ class AppState:
             else:
                 future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
-    def _check_opening(self, key: str) -> bool:
+    def _is_opened(self, key: str) -> bool:
         """Returns False during the opening of a collection; if it failed, raises its error once."""
         with self._lock:
             opening = self._openings.get(key)
@@ -230,7 +230,7 @@ class AppState:
 
     def pending_stage(self, collection: str) -> tuple[str, int] | None:
         """Returns the stage and file count of a collection before reading starts; later None."""
-        if not self._check_opening(collection):
+        if not self._is_opened(collection):
             return "opening", 0
         if not collection.startswith("upload-"):
             return None
@@ -360,20 +360,20 @@ class AppState:
             if images := self._collections.get(collection):
                 self._collections.move_to_end(collection)
                 return images
-        if not self._check_opening(collection):
+        if not self._is_opened(collection):
             raise ValueError("this collection is still being opened; try again in a moment")
         if collection.startswith("folder-"):
             raise Refusal(410, "this collection is no longer open; open the folder again")
         if collection.startswith("upload-"):
             if (images := self.uploads.renew(collection).images) is None:
-                raise ValueError("this upload is not read yet; start reading it first")
+                raise ValueError("this upload has not been read yet; start reading it first")
             return images
         info = self.packs().get(collection)
         if info is None or info.gallery is None:
             raise Refusal(410, f'there is no collection "{collection[:80]}" here; choose another')
-        with self._lock:  # one object per collection: `peers` compares by identity
-            peers = [other for (_, key), other in self._retrievers.items() if key == collection]
-        return peers[0].collection if peers else from_pack(info.folder)
+        with self._lock:  # reuse the open object: `Retriever.peers` compares by identity
+            open_retrievers = [r for (_, key), r in self._retrievers.items() if key == collection]
+        return open_retrievers[0].collection if open_retrievers else from_pack(info.folder)
 
     def _info(self, pack: str) -> PackInfo:
         """Returns the `PackInfo` of a pack; raises `Refusal` for an unknown key."""

@@ -57,12 +57,12 @@ class Background(NamedTuple):
         return np.log(self.word_count), np.log(np.minimum(self.image_count, _MAX_IMAGES))
 
     def features(self) -> np.ndarray:
-        """Returns features (B, 6) of the queries, for the weights `Calibration.question`."""
+        """Returns statistics (B, 6) of the queries, which `Calibration.question` weights."""
         gaps = (self.top - np.stack([self.mean, self.tenth])) / np.maximum(self.deviation, 1e-6)
         return np.stack([self.top, *gaps, self.unknown_share, *self._log_counts()], axis=-1)
 
     def sizes(self) -> np.ndarray:
-        """Returns features (B, 3) of the queries, for the weights `Calibration.refusal`."""
+        """Returns (B, 3) for `Calibration.refusal`: logarithms of both sizes, and the product."""
         log_words, log_images = self._log_counts()
         return np.stack([log_words, log_images, log_words * log_images], axis=-1)
 

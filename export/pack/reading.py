@@ -106,17 +106,17 @@ def describe_file(path: Path) -> FileInfo:
 
 
 def summarize_gallery(
-    gallery: GalleryInfo, images: tuple[str, int] | None = None
+    gallery: GalleryInfo, digest_and_bytes: tuple[str, int] | None = None
 ) -> GallerySummary:
-    """Returns a gallery's entry in pack.json; `images` (SHA-256, bytes) is computed if None."""
-    if images is None:
+    """Returns a gallery's entry in pack.json; the SHA-256 and size are computed if None."""
+    if digest_and_bytes is None:
         digest, total = hashlib.sha256(), 0
         for file in gallery.files:
             digest.update(f"{file} {sha256_of(gallery.folder / file)}\n".encode())
             total += (gallery.folder / file).stat().st_size
-        images = digest.hexdigest(), total
+        digest_and_bytes = digest.hexdigest(), total
     counts = len(gallery.images), len(gallery.captions)
-    return GallerySummary("gallery/gallery.json", gallery.split, *counts, *images)
+    return GallerySummary("gallery/gallery.json", gallery.split, *counts, *digest_and_bytes)
 
 
 def write_info(info: PackInfo) -> None:

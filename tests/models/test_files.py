@@ -46,7 +46,7 @@ def test_a_folder_is_replaced_only_by_a_complete_one(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "pack"
     for replaced in (files.replacing, files.replacing_folder):
-        sentence = rf"full: {path} needs more than"
+        sentence = rf"full: {path} does not fit"
         with pytest.raises(files.DiskFullError, match=sentence) as refused, replaced(path) as draft:
             fill_disk(draft / "a" if draft.is_dir() else draft)
         assert "\n" not in str(refused.value)

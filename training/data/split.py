@@ -129,7 +129,7 @@ class Split:
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
 
     def select_photographs(self, rows: np.ndarray) -> Split:
-        """Selects the photographs in `rows` (n,), in ascending order, and their captions."""
+        """Selects the photographs at `rows` (n,), in ascending order, and their captions."""
         assert isinstance(self.images, ImageFiles)
         images = ImageFiles([self.images.paths[row] for row in rows])
         split = self.select(np.flatnonzero(np.isin(self.image_of, rows)))
@@ -153,9 +153,11 @@ class Split:
             raise ValueError(f"{setting}={copies} {reason}; set {setting}=1")
 
     def require_twins(self) -> np.ndarray:
-        """Returns `alike`; raises ValueError if clips have no twins or no captions of order."""
+        """Returns the twin of each clip; raises ValueError without twins or order captions."""
         if "order" not in self.kinds or self.alike is None:
-            requirement = f"clips of the moving world, and {self.folder.parent} holds none"
+            requirement = (
+                f"clips rendered with `scenes --moving`, but {self.folder.parent} has none"
+            )
             raise ValueError(f"exchange_halves and order_epochs need {requirement}; omit both")
         return self.alike
 

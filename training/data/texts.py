@@ -107,7 +107,7 @@ class TokenTable:
         return self.ids[index, : lengths.max()], lengths
 
     def number_tokens(self, offset: int) -> "TokenTable":
-        """Returns a copy whose ids number all tokens from `offset` + 1, for `StoredTokens`."""
+        """Returns a copy that numbers its tokens from `offset` + 1 on, for `StoredTokens`."""
         table = copy.copy(self)
         is_token = np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (N_txt, L)
         table.ids = np.zeros_like(self.ids)

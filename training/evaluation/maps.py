@@ -105,7 +105,7 @@ def legrad(
 
 
 def compute_maps(encoder: CLIPImageEncoder, pixels: Tensor, text: Tensor) -> dict[str, Tensor]:
-    """Computes all maps (B, N) except "random", of pixels (B, 3, S, S) and texts (B, D)."""
+    """Computes all maps (B, N) but "random" for pixels (B, 3, S, S) and text embeddings (B, D)."""
     output = encoder.model(pixels, output_attentions=True, output_hidden_states=True)
     states, attentions = output.hidden_states, output.attentions
     starts = {ROWS: 0, f"{ROWS}, last half": len(attentions) // 2}

@@ -77,12 +77,13 @@ def check_folds(image_count: int, folds: int) -> None:
 
 
 def relevance_metrics(scores: np.ndarray, relevant: Sequence[np.ndarray]) -> dict[str, float]:
-    """Returns R-precision and mAP@R over *all* true positives (Chun et al., ECCV 2022).
+    """Returns R-precision and mAP@R over *all* relevant items (Chun et al., ECCV 2022).
 
     Let R be the number of relevant items of a query; queries without any are left out. R-precision
     is the share of relevant items among the first R. AP@R is the sum of the precisions at the ranks
-    up to R that hold a relevant item, divided by R. Scores are (N_img, N_txt); `relevant` has the
-    rows of all images that satisfy each text. Returns `{i2t,t2i}_{rprecision,map_at_r}` in percent.
+    up to R that hold a relevant item, divided by R. Scores are (N_img, N_txt); for each
+    text, `relevant` has the rows of all images that satisfy it. Returns, in percent,
+    `{i2t,t2i}_{rprecision,map_at_r}`.
     """
     matches = np.zeros(scores.shape, bool)
     for text, images in enumerate(relevant):

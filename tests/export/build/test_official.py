@@ -231,7 +231,7 @@ def test_broken_files(command: Command, tmp_path: Path, capsys: pytest.CaptureFi
     for release, options, refusal in (
         ("vse_infty", ["--block-dim=128"], "is for --from avse; leave it out with vse_infty"),
         ("avse", ["--no-legacy-text"], "is for --from pvse; leave it out with avse"),
-        ("pvse", ["--hub", "a/b/c"], "not both"),
+        ("pvse", ["--hub", "a/b/c"], "name either"),
     ):
         assert_refused(command(b"never read", release, *options), refusal)
 

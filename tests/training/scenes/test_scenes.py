@@ -130,7 +130,7 @@ def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     folder = tmp_path / "data" / "train"
-    assert f"the disk is full: {folder} needs more than" in str(early.value)
+    assert f"the disk is full: {folder} does not fit" in str(early.value)
     assert "delete files on this disk" in str(early.value)
     assert f"{folder} cannot be written: File too large" in str(late.value)
     assert "\n" not in f"{early.value}{late.value}"
