@@ -149,7 +149,7 @@ def _token_variants(
     # compares with upper case, because many captions are already lower-case
     yield "lower case", "lower case", read(map(str.lower, texts)), read(map(str.upper, texts))
     unpunctuated = [" ".join(re.findall(r"\w+", text)) for text in texts]
-    # One comma in each text; if the vocabulary has none, one after every word for more effect.
+    # one comma in each text, or a comma after every word if the vocabulary has no comma
     comma_count = 1 if vocabulary.keys() & {",", ",</w>"} else -1
     punctuated = read(f"{text.replace(' ', ', ', comma_count)}." for text in unpunctuated)
     yield "punctuation", "none", read(unpunctuated), punctuated

@@ -71,7 +71,7 @@ def _build_parser() -> argparse.ArgumentParser:
     source.add_argument("--run", type=Path, action="append", help=help_text)
     method_group = parser.add_mutually_exclusive_group()
     method_group.add_argument("--method", help="a method of the pack (default: all)")
-    method_group.add_argument("--all", action="store_true", help="every method of the pack")
+    method_group.add_argument("--all", action="store_true", help="all methods of a pack (default)")
     add = parser.add_argument
     repeated: dict[str, Any] = {"action": "append", "default": []}
     help_text = "also measure the mean score of these methods; repeatable"

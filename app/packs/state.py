@@ -183,7 +183,7 @@ class AppState:
         except (OSError, RuntimeError) as error:
             raise to_image_error(f'"{place[:200]}"', error) from error
         wait([opening.images], _OPENING_SECONDS)
-        self._is_opened(key)
+        self._finish_opening(key)
         return key
 
     def _open(self, path: Path) -> tuple[str, _Opening]:
@@ -217,8 +217,8 @@ class AppState:
             else:
                 future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
-    def _is_opened(self, key: str) -> bool:
-        """Returns False during the opening of a collection; if it failed, raises its error once."""
+    def _finish_opening(self, key: str) -> bool:
+        """Forgets an ended opening and raises its error; returns False while opening runs."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
@@ -230,7 +230,7 @@ class AppState:
 
     def pending_stage(self, collection: str) -> tuple[str, int] | None:
         """Returns the stage and file count of a collection before reading starts; later None."""
-        if not self._is_opened(collection):
+        if not self._finish_opening(collection):
             return "opening", 0
         if not collection.startswith("upload-"):
             return None
@@ -360,7 +360,7 @@ class AppState:
             if images := self._collections.get(collection):
                 self._collections.move_to_end(collection)
                 return images
-        if not self._is_opened(collection):
+        if not self._finish_opening(collection):
             raise ValueError("this collection is still being opened; try again in a moment")
         if collection.startswith("folder-"):
             raise Refusal(410, "this collection is no longer open; open the folder again")

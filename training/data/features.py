@@ -145,12 +145,11 @@ def refuse_missing(source: str | Path, setting: str) -> None:
     folder = Path(name)
     if not folder.parts or folder.parts[0] not in _LOCAL_FOLDERS or folder.is_dir():
         return
-    option = f"--set {setting}=..."
     if name in _COMMANDS:
         command = f"python -m polyview {_COMMANDS[name]} --out {name}"
-        advice = f"make it with {command}, or name another with {option}"
+        advice = f"make it with {command}, or change {setting}"
         raise FileNotFoundError(f"there is no folder {name}; {advice}")
-    advice = f"see docs/your-data.md, or name a run, Hugging Face folder or Hub id with {option}"
+    advice = f"see docs/your-data.md, or set {setting} to a run, Hugging Face folder or Hub id"
     raise not_found_error("folder", folder, advice)
 
 

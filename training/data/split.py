@@ -129,7 +129,7 @@ class Split:
         return self.select(np.flatnonzero(self.image_of < count)) if count else self
 
     def select_photographs(self, rows: np.ndarray) -> Split:
-        """Selects the photographs at `rows` (n,), in ascending order, and their captions."""
+        """Selects the photographs at ascending `rows` (n,), and their captions."""
         assert isinstance(self.images, ImageFiles)
         images = ImageFiles([self.images.paths[row] for row in rows])
         split = self.select(np.flatnonzero(np.isin(self.image_of, rows)))
