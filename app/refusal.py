@@ -24,7 +24,7 @@ class Refusal(ValueError):  # noqa: N818 an expected answer, not an error of the
 
     @classmethod
     def for_unexpected(cls, error: Exception, operation: str) -> Refusal:
-        """Logs an unexpected error in one line; returns a refusal with status 500."""
+        """Logs an unexpected error without its traceback; returns a refusal with status 500."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         summary = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
         _log.error("%s failed: %s: %.200s", operation, summary, error)

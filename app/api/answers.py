@@ -164,7 +164,7 @@ class Progress(BaseModel):
     """A collection, and the progress of reading it with a pack.
 
     `stage` is "pictures", "views", "captions", "clusters", "stopped", "ready", "failed", "opening"
-    (a folder or archive) or "uploading". In the last two stages, `pictures` counts the files.
+    (a folder or archive) or "uploading". The last two set only `pictures`, the uploaded files.
     """
 
     collection: str

@@ -19,7 +19,7 @@ from polyview.models import Views
 from polyview.models.evidence import Evidence, mean_evidence
 from polyview.models.preprocess import Box
 
-MAX_NUMBERS = 500_000  # maximum number of contributions, summed over all images and words
+MAX_NUMBERS = 500_000  # maximum number of contributions of all images together
 SIDE = 640  # maximum pixels of the longer side of the drawn image
 _DARK = np.array((10.0, 12.0, 20.0), np.float32)  # no evidence: nearly black
 _ORANGE = np.array((213.0, 94.0, 0.0), np.float32)  # negative evidence

@@ -25,8 +25,8 @@ class Views(Timed):
     """The views of one image; the fields from `text` on are set only for a text.
 
     Each of `views` has an index, a map over the grid (null without attention) and, for a text, a
-    score. If each view is a single cell and there is a text, only the 12 views with the highest
-    nonzero scores are listed. `similarity` has the cosines of all pairs of views. `inside` has the
+    score. If each view is a single cell, a text selects the 12 views with the highest nonzero
+    scores, highest first. `similarity` has the cosines of all pairs of views. `inside` has the
     method's intermediate arrays (`Method.inside`), and `knobs` the settings of these arrays.
     """
 

@@ -40,7 +40,7 @@ class Match(NamedTuple):
 
     id: int
     score: float
-    view: int | None  # the best image view; None if terms or methods of the query disagree
+    view: int | None  # the best image view; None if terms disagree, or methods are averaged
 
 
 class Clips(dict[int, tuple[Moment, ...]]):

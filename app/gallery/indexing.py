@@ -207,7 +207,7 @@ class Index:
     ) -> dict[int, Tensor]:
         """Returns the features (n, d) that a method reads, by id of the image or clip frame.
 
-        See `Encoder.features` for `cached_only`; features stored in the pack are always returned.
+        See `Encoder.features` for `cached_only`; features stored with the pack are always returned.
         Raises ValueError for an unknown id, and ImageError if an image cannot be read.
         """
         images = {image_id: self.clips.image(image_id).require_file() for image_id in image_ids}

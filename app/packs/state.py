@@ -68,7 +68,7 @@ class AppState:
         self.runtimes: WeakValueDictionary[str, Runtime] = WeakValueDictionary()
         self._retrievers: OrderedDict[tuple[str, str], Retriever] = OrderedDict()
         self._collections: OrderedDict[str, Collection] = OrderedDict()  # folders or Qdrant by key
-        self._openings: dict[str, _Opening] = {}  # running, or ended and not checked yet
+        self._openings: dict[str, _Opening] = {}  # by key, until `_finish_opening`
         self._galleries: Callable[[Runtime], Any] | None = None  # makes the galleries in Qdrant
         self._start_key = ""  # the key of --gallery; empty without it
         self.uploads = Uploads()
@@ -218,7 +218,7 @@ class AppState:
                 future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
     def _finish_opening(self, key: str) -> bool:
-        """Forgets an ended opening and raises its error; returns False while opening runs."""
+        """Returns False while a key is opened; else forgets its opening and raises its error."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
