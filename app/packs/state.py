@@ -218,7 +218,7 @@ class AppState:
                 future.set_exception(to_image_error(f'"{str(path)[:200]}"', error))
 
     def _finish_opening(self, key: str) -> bool:
-        """Returns False while a key is opened; else forgets its opening and raises its error."""
+        """Returns True unless a key is being opened; raises the error of a failed opening once."""
         with self._lock:
             opening = self._openings.get(key)
             if opening is not None and not opening.images.done():
